@@ -1,0 +1,1 @@
+"""Measurements of the engine: each module measures to JSON or draws from it."""

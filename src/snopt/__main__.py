@@ -1,0 +1,8 @@
+"""``python -m snopt``: the same as the console script ``snopt``."""
+
+import sys
+
+from snopt.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+r"""Pulling a cotangent back through one Runge-Kutta step, stage by stage.
+
+A step is linear in its stages, :math:`x_1 = x + h \sum_i b_i k_i`, and so is dense output,
+:math:`x(\theta) = x + h \sum_i P_i(\theta) k_i`. With cotangents :math:`\lambda_1` of
+:math:`x_1` and :math:`g` of outputs inside the step, the cotangent of stage :math:`i` is
+
+.. math::
+    \kappa_i = h \Bigl( b_i \lambda_1 + \sum P_i(\theta)\, g + \sum_{j>i} a_{ji}\, \xi_j \Bigr),
+    \qquad \xi_i = F_x(X_i)^\top \kappa_i ,
+
+and :math:`\lambda_0 = \lambda_1 + \sum g + \sum_i \xi_i`,
+:math:`Q_u \mathrel{+}= \sum_i F_u(X_i)^\top \kappa_i`: the exact gradient of the discretised
+solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from snopt.base.types import TensorField
+from snopt.ode.step import StageBuffer, stage_times
+from snopt.ode.tableau import Tableau, tensors
+
+#: A stage on autograd's tape: its input (a leaf) and its output.
+TapedStage = tuple[Tensor, Tensor]
+#: Called with the stage number, its input and its cotangent.
+StageListener = Callable[[int, Tensor, Tensor], None]
+
+
+@dataclass
+class GradientSum:
+    """Parameter gradients, added up.
+
+    Attributes:
+        params: The parameters.
+        total: One sum a parameter; None until something was added.
+    """
+
+    params: Sequence[Tensor]
+    total: list[Tensor | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Start with nothing."""
+        self.total = [None] * len(self.params)
+
+    def add(self, gradients: Sequence[Tensor | None], weight: float = 1.0) -> None:
+        """Add a gradient.
+
+        Args:
+            gradients: One gradient a parameter; None counts as zero.
+            weight: Factor of the gradient.
+        """
+        into: list[Tensor] = []
+        new: list[Tensor] = []
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            old = self.total[i]
+            if old is None:
+                # Autograd may hand out a tensor that it also keeps elsewhere: own a copy.
+                self.total[i] = gradient * weight if weight != 1.0 else gradient.clone()
+            else:
+                into.append(old)
+                new.append(gradient)
+        if into:
+            torch._foreach_add_(into, new, alpha=weight)
+
+
+def tape(field: TensorField, t: Tensor, x: Tensor) -> TapedStage:
+    """Evaluate the field with autograd's tape running.
+
+    Args:
+        field: The field.
+        t: Time.
+        x: State.
+
+    Returns:
+        The leaf that stands for ``x``, and the field's value there.
+    """
+    leaf = x.detach().requires_grad_()
+    with torch.enable_grad():
+        return leaf, field(t, leaf)
+
+
+def vjp(stage: TapedStage, cotangent: Tensor, params: Sequence[Tensor],
+        *, keep: bool = False) -> tuple[Tensor | None, Sequence[Tensor | None]]:  # fmt: skip
+    """Pull a cotangent back through one taped evaluation.
+
+    Args:
+        stage: From :func:`tape`.
+        cotangent: Cotangent of the field's value.
+        params: Parameters to differentiate for.
+        keep: Whether the tape is needed again.
+
+    Returns:
+        Cotangents of the state (None if the field does not depend on it) and of the parameters.
+    """
+    leaf, value = stage
+    if not value.requires_grad:
+        return None, [None] * len(params)
+    first, *rest = torch.autograd.grad(
+        value, (leaf, *params), cotangent.view_as(value), allow_unused=True, retain_graph=keep
+    )
+    return first, rest
+
+
+@dataclass
+class StepPullback:
+    """A step to pull back through.
+
+    Attributes:
+        tableau: The method.
+        field: The field.
+        params: Its parameters.
+        t: Start of the step.
+        h: The step, signed.
+        x: State at the start.
+    """
+
+    tableau: Tableau
+    field: TensorField
+    params: Sequence[Tensor]
+    t: float
+    h: float
+    x: Tensor
+
+    def __post_init__(self) -> None:
+        """Make room for the stages."""
+        self.rows = tensors(self.tableau, self.x.dtype, self.x.device)
+        self.times = stage_times(self.rows, self.t, self.h)
+        self.stages = StageBuffer(len(self.tableau.c), self.x)
+        self.have = 0
+        self.evaluations = 0
+        self.taped: list[TapedStage] = []
+
+    def rerun(self, count: int, kept: Sequence[TapedStage | None] = ()) -> None:
+        """Put the first ``count`` stages on the tape.
+
+        Args:
+            count: How many stages.
+            kept: Stages whose tape was kept from the forward pass.
+        """
+        for i in range(self.have, count):
+            old = kept[i] if i < len(kept) else None
+            if old is None:
+                x = self.stages.combine(self.x, self.rows.a[i], self.h) if i else self.x
+                old = tape(self.field, self.times[i], x)
+                self.evaluations += 1
+            self.taped.append(old)
+            self.stages.write(i, old[1].detach())
+        self.have = max(self.have, count)
+
+    def pull(self, cotangent: Tensor, outputs: Sequence[tuple[float, Tensor]],
+             gradient: GradientSum, on_stage: StageListener | None = None,
+             kept: Sequence[TapedStage | None] = ()) -> Tensor:  # fmt: skip
+        """Pull cotangents of the end state and of outputs inside the step back to its start.
+
+        Args:
+            cotangent: Cotangent of the state at the end.
+            outputs: ``(theta, cotangent)`` of outputs strictly inside the step.
+            gradient: Where parameter gradients are added.
+            on_stage: Told of each stage's input and cotangent.
+            kept: Stages whose tape was kept from the forward pass.
+
+        Returns:
+            Cotangent of the state at the start.
+        """
+        count = len(self.tableau.c) if outputs else self.tableau.stages
+        self.rerun(count, kept)
+        tails = self.rows.tails[count]
+        inside = [(self.tableau.dense_weights(theta), g) for theta, g in outputs]
+        # Row i takes the state cotangent of stage i; the last row is the end state's own.
+        back = StageBuffer(count + 1, self.x)
+        back.write(count, cotangent)
+        for i in reversed(range(count)):
+            kappa = back.combine(None, tails[i], self.h, start=i + 1)
+            for weights, g in inside:
+                kappa = kappa.add_(g, alpha=self.h * weights[i])
+            if on_stage is not None:
+                on_stage(i, self.taped[i][0].detach(), kappa)
+            xi, rest = vjp(self.taped[i], kappa, self.params)
+            back.views[i].zero_() if xi is None else back.write(i, xi)
+            gradient.add(rest)
+        self.taped.clear()
+        total = back.matrix.sum(0).view(self.x.shape)
+        for _, g in outputs:
+            total += g
+        return total

@@ -1,0 +1,139 @@
+"""One differentiable solve, described once at the edge and handed to an adjoint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from snopt.adjoint.observer import NodeObserver
+from snopt.base.packing import Packing
+from snopt.base.types import Field, TensorField, real_dtype
+from snopt.ode.settings import Settings
+from snopt.ode.solution import SolveStats
+
+
+@dataclass
+class Request:
+    """Everything an adjoint needs to know of one solve.
+
+    Attributes:
+        field: The field on packed states.
+        packing: How the user's state is packed.
+        times: Requested times, the start first.
+        settings: How to solve forward.
+        backward: How to solve backward (``backsolve`` only).
+        stats: Counts, filled in as forward and backward run.
+        first_step: A step carried over from an earlier solve.
+        grid: The steps of a fixed-step method, if the user constructs them.
+        observer: Told of nodes along the path during the backward pass.
+        keep: How many last steps keep their tape from the forward pass (``checkpoint`` only).
+        nodes: Gauss nodes a step for the parameter gradient (``backsolve`` only).
+        totals: Running totals that also take this solve's backward counts.
+        autocast: Autocast's dtype if it was on during the forward pass.
+    """
+
+    field: TensorField
+    packing: Packing
+    times: Sequence[float]
+    settings: Settings
+    backward: Settings
+    stats: SolveStats = field(default_factory=SolveStats)
+    first_step: float | None = None
+    grid: Sequence[float] | None = None
+    observer: NodeObserver | None = None
+    keep: int = 0
+    nodes: int | None = None
+    totals: SolveStats | None = None
+    autocast: torch.dtype | None = None
+
+    def took(self, forward: SolveStats) -> None:
+        """Take over the counts of the forward solve.
+
+        Args:
+            forward: The solver's counts.
+        """
+        stats = self.stats
+        stats.nfe_forward, stats.accepted = forward.nfe_forward, forward.accepted
+        stats.rejected, stats.solves = forward.rejected, forward.solves
+        stats.last_step = forward.last_step
+        if self.totals is not None:
+            self.totals.nfe_forward += forward.nfe_forward
+            self.totals.accepted += forward.accepted
+            self.totals.rejected += forward.rejected
+            self.totals.solves += forward.solves
+            self.totals.last_step = forward.last_step
+
+    def took_backward(self, evaluations: int) -> None:
+        """Add evaluations of the backward pass.
+
+        Args:
+            evaluations: How many.
+        """
+        self.stats.nfe_backward += evaluations
+        if self.totals is not None:
+            self.totals.nfe_backward += evaluations
+
+    def tell(self, observer: NodeObserver, t: float, weight: float, x: Tensor, Q_x: Tensor) -> None:
+        """Tell an observer of one node, in the user's structure.
+
+        Args:
+            observer: The observer.
+            t: Time of the node.
+            weight: Its quadrature weight.
+            x: Packed state.
+            Q_x: Packed adjoint.
+        """
+        time = torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device)
+        with torch.no_grad():
+            state, adjoint = self.packing.unpack(x.detach()), self.packing.unpack(Q_x.detach())
+            observer.observe(time, weight, state, adjoint)
+
+    @contextlib.contextmanager
+    def as_forward(self, device: torch.device) -> Iterator[None]:
+        """Evaluate the field in the backward pass under the forward pass's autocast.
+
+        Args:
+            device: The state's device.
+
+        Yields:
+            Nothing.
+        """
+        if self.autocast is None:
+            yield
+        else:
+            with torch.autocast(device.type, dtype=self.autocast):
+                yield
+
+
+def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -> TensorField:
+    """The field on packed states, its output checked at the first call.
+
+    Args:
+        field: The user's field.
+        packing: How the state is packed.
+        dtype: The state's dtype.
+        cast: Whether autocast may have lowered the output's precision: it is then cast back,
+            so that the state, the errors and the sums stay in the state's own dtype.
+
+    Returns:
+        The packed field.
+    """
+    inner = packing.wrap(field)
+    checked = False
+
+    def packed_field(t: Tensor, x: Tensor) -> Tensor:
+        nonlocal checked
+        if not checked:
+            state = packing.unpack(x)
+            out = field(t, state)
+            packing.check_output(out, state, cast=cast)
+            checked = True
+            return packing.pack(out).to(dtype)
+        value = inner(t, x)
+        return value if value.dtype == dtype else value.to(dtype)
+
+    return packed_field

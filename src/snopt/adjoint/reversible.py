@@ -1,0 +1,137 @@
+r"""The reversible adjoint: constant memory and an exact gradient.
+
+Forward by the asynchronous leapfrog, keeping its last state and the step sizes. Backward, each
+step is undone and its one evaluation serves both the inverse and the pull-back. With
+cotangents :math:`(\lambda_x, \lambda_v)` after a step,
+
+.. math::
+    \nu = \lambda_v + \tfrac h2 \lambda_x, \quad
+    \mu = \lambda_x + 2\eta F_x^\top \nu, \quad
+    \lambda_x \leftarrow \mu, \quad
+    \lambda_v \leftarrow (1 - 2\eta)\, \nu + \tfrac h2 \mu, \quad
+    Q_u \mathrel{+}= 2\eta F_u^\top \nu ,
+
+and at the start, where :math:`v = F(t_0, x_0)`, :math:`\lambda_v` is pulled through the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snopt.adjoint.backsolve import observe_walk
+from snopt.adjoint.checkpoint import refuse_create_graph
+from snopt.adjoint.pullback import GradientSum, tape, vjp
+from snopt.adjoint.request import Request
+from snopt.base.types import real_dtype
+from snopt.ode.reversible import AsynchronousLeapfrog, unleap
+from snopt.ode.solve import Step
+
+Marks = list[tuple[float, float, tuple[tuple[int, float], ...]]]
+
+
+class _Reversible(torch.autograd.Function):
+    """Leap forward; undo and pull back."""
+
+    @staticmethod
+    def forward(ctx: Any, request: Request, eta: float, x0: Tensor, *params: Tensor) -> Any:
+        """Solve, landing on every requested time.
+
+        Args:
+            ctx: Autograd's context.
+            request: The solve.
+            eta: Damping of the leapfrog.
+            x0: Packed initial state.
+            *params: Parameters.
+
+        Returns:
+            States at the requested times after the first.
+        """
+        marks: Marks = []
+
+        def remember(step: Step) -> None:
+            marks.append((step.t, step.h, step.outputs))
+
+        settings = request.settings
+        stepper = AsynchronousLeapfrog(request.field, settings.tolerance(request.packing), eta)
+        solution = settings.run(
+            stepper, x0, request.times,
+            first_step=request.first_step, on_step=remember, grid=list(request.times[1:]),
+        )  # fmt: skip
+        request.took(solution.stats)
+        ctx.set_materialize_grads(False)
+        ctx.request, ctx.eta, ctx.marks, ctx.outputs = request, eta, marks, len(solution.states) - 1
+        states = tuple(solution.states[1:])
+        assert stepper.v is not None
+        ctx.save_for_backward(*states, stepper.v, *params)
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        """Undo the steps and pull the cotangents back.
+
+        Args:
+            ctx: Autograd's context.
+            *gradients: Cotangents of the outputs.
+
+        Returns:
+            Cotangents of the inputs.
+        """
+        refuse_create_graph("reversible")
+        request: Request = ctx.request
+        saved, n = ctx.saved_tensors, ctx.outputs
+        states, v, params = saved[:n], saved[n], saved[n + 1 :]
+        gradient = GradientSum(params)
+        with request.as_forward(v.device):
+            Q_x = _pull_back(request, ctx.marks, states[-1], v, gradients, gradient, ctx.eta)
+            if request.observer is not None:
+                observe_walk(request, states, gradients)
+        return (None, None, Q_x if ctx.needs_input_grad[2] else None, *gradient.total)
+
+
+def _pull_back(request: Request, marks: Marks, x: Tensor, v: Tensor,
+               gradients: Sequence[Tensor | None], gradient: GradientSum,
+               eta: float) -> Tensor:  # fmt: skip
+    """Undo all steps, last first, carrying the cotangents along."""
+    lam_x, lam_v = torch.zeros_like(x), torch.zeros_like(x)
+    params = gradient.params
+
+    def at(t: float) -> Tensor:
+        return torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device)
+
+    for t, h, outputs in reversed(marks):
+        for index, _ in outputs:
+            g = gradients[index - 1]
+            if g is not None:
+                lam_x = lam_x + g
+        x_mid = torch.sub(x, v, alpha=0.5 * h)
+        stage = tape(request.field, at(t + 0.5 * h), x_mid)
+        x, v = unleap(x_mid, v, stage[1].detach(), h, eta)
+        nu = torch.add(lam_v, lam_x, alpha=0.5 * h)
+        back, rest = vjp(stage, 2.0 * eta * nu, params)
+        gradient.add(rest)
+        lam_x = lam_x if back is None else lam_x + back
+        lam_v = torch.add((1.0 - 2.0 * eta) * nu, lam_x, alpha=0.5 * h)
+    back, rest = vjp(tape(request.field, at(request.times[0]), x), lam_v, params)
+    gradient.add(rest)
+    request.took_backward(len(marks) + 1)
+    return lam_x if back is None else lam_x + back
+
+
+def solve_reversible(request: Request, x0: Tensor, params: Sequence[Tensor],
+                     eta: float = 1.0) -> list[Tensor]:  # fmt: skip
+    """Solve with the reversible adjoint.
+
+    Args:
+        request: The solve.
+        x0: Packed initial state.
+        params: Parameters to differentiate for.
+        eta: Damping of the leapfrog, above 0.5 and at most 1.
+
+    Returns:
+        States at the requested times, the initial one first.
+    """
+    return [x0, *_Reversible.apply(request, eta, x0, *params)]

@@ -1,0 +1,75 @@
+"""What a layer is to the curvature: the canonical layout.
+
+A layer multiplies features by a matrix, the same matrix at every position. Whatever its
+kind, its data is laid out once and for all as
+
+    ``[groups, batch, shared, features]``
+
+* ``batch``    examples;
+* ``shared``   positions at which one example meets the same weights (the pixels of a
+  convolution's output, the steps of a sequence; 1 for a plain linear layer);
+* ``features`` what the weight matrix multiplies (inputs, with a final 1 where the layer has
+  a bias) or produces (output gradients);
+* ``groups``   independent layers side by side (a grouped convolution; otherwise 1).
+
+With rows z (inputs) and g (output gradients) the gradient of the packed weight matrix is
+
+    dL/dW[group] = Σ_batch Σ_shared g zᵀ,
+
+and everything above this package (factors, eigenbases, updates) speaks of nothing else.
+
+A layer also says which *modes* its weights have: ``(out, in)`` for a matrix;
+``(out, in channels, kernel)`` for a convolution seen axis by axis. One symmetric factor
+belongs to each mode.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+__all__ = ["LayerView"]
+
+
+class LayerView(ABC):
+    """One layer in the canonical layout.
+
+    Attributes:
+        module: the layer.
+        bias: whether its bias is part of the view.
+        groups: number of independent layers side by side.
+        mode_sizes: size of each mode, outputs first.
+        target_modes: for each packed tensor, the modes along its axes (after the group axis).
+    """
+
+    module: nn.Module
+    bias: bool
+    groups: int
+    mode_sizes: tuple[int, ...]
+    target_modes: tuple[tuple[int, ...], ...]
+
+    @property
+    def parameters(self) -> tuple[nn.Parameter, ...]:
+        """The parameters the view covers: the weight, then the bias if it is covered."""
+        weight: nn.Parameter = self.module.weight  # type: ignore[assignment]
+        if not self.bias:
+            return (weight,)
+        bias: nn.Parameter = self.module.bias  # type: ignore[assignment]
+        return (weight, bias)
+
+    @abstractmethod
+    def inputs(self, z: Tensor) -> Tensor:
+        """Lay the layer's input out as ``[groups, batch, shared, in features]``."""
+
+    @abstractmethod
+    def output_gradients(self, g: Tensor) -> Tensor:
+        """Lay the gradient of its output out as ``[groups, batch, shared, out features]``."""
+
+    @abstractmethod
+    def pack(self, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
+        """Arrange tensors shaped like the parameters as ``[groups, mode, mode, ...]``."""
+
+    @abstractmethod
+    def unpack(self, packed: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Undo :meth:`pack`."""

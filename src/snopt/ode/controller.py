@@ -1,0 +1,123 @@
+r"""Step-size control.
+
+After a step with error ratio :math:`r` (at most one when accepted) the next step is
+
+.. math::
+    h' = h \cdot \operatorname{clip}\bigl(\mathrm{safety} \cdot r^{-\alpha} r_{-}^{\beta},\;
+    \mathrm{dfactor},\; \mathrm{ifactor}\bigr), \qquad \alpha = 1/q - 0.75\,\beta,
+
+with :math:`r_-` the ratio of the accepted step before and :math:`q` the order of the error
+estimate plus one: a proportional-integral controller with the gains of DOPRI5's reference code
+(:math:`\beta = 0.04`).
+
+References:
+    Hairer, Wanner: Solving Ordinary Differential Equations II (1996), Section IV.2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from snopt.base.errors import UnknownName, unknown
+
+#: Options of torchdiffeq's adaptive solvers that have a meaning here.
+OPTION_NAMES = {
+    "safety": "safety",
+    "ifactor": "ifactor",
+    "dfactor": "dfactor",
+    "beta": "beta",
+    "min_step": "min_step",
+    "max_step": "max_step",
+    "max_num_steps": "max_steps",
+    "max_steps": "max_steps",
+}
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Constants of the step-size control, and the control law itself.
+
+    Attributes:
+        safety: Factor below one that keeps the next step likely to be accepted.
+        ifactor: Largest growth of the step.
+        dfactor: Largest shrinkage of the step.
+        beta: Gain of the previous error ratio; 0 is plain integral control.
+        min_step: Steps are never made smaller than this on purpose: at this size the
+            error estimate is no longer asked.
+        max_step: Steps are never larger than this.
+        max_steps: Attempted steps after which a solve gives up.
+    """
+
+    safety: float = 0.9
+    ifactor: float = 10.0
+    dfactor: float = 0.2
+    beta: float = 0.04
+    min_step: float = 0.0
+    max_step: float = math.inf
+    max_steps: int = 20_000
+
+    @staticmethod
+    def from_options(options: dict[str, object]) -> Controller:
+        """Read the control's constants out of an options dictionary, consuming them.
+
+        Args:
+            options: The user's options; known names are removed.
+
+        Returns:
+            The controller.
+
+        Raises:
+            UnknownName: A value is not a positive number.
+
+        Example:
+            >>> Controller.from_options({"safety": 0.8}).safety
+            0.8
+        """
+        values: dict[str, float] = {}
+        for name, attribute in OPTION_NAMES.items():
+            if name in options:
+                values[attribute] = float(options.pop(name))  # type: ignore[arg-type]
+        if any(not value >= 0 for value in values.values()):
+            raise UnknownName(f"step-size options must not be negative or NaN, got {values}.")
+        if "max_steps" in values:
+            values["max_steps"] = int(min(values["max_steps"], 2**62))
+        return Controller(**values)  # type: ignore[arg-type]
+
+    def factor(self, ratio: float, previous: float, order: int) -> float:
+        """By how much the step should change.
+
+        Args:
+            ratio: Error ratio of this step.
+            previous: Error ratio of the last accepted step.
+            order: Order of the error estimate plus one.
+
+        Returns:
+            The factor; ``dfactor`` when the ratio is not finite.
+
+        Example:
+            >>> Controller(beta=0.0).factor(1.0, 1.0, 5)
+            0.9
+        """
+        if not math.isfinite(ratio):
+            return self.dfactor
+        if ratio == 0.0:
+            return self.ifactor
+        alpha = 1.0 / order - 0.75 * self.beta
+        raw = self.safety * ratio**-alpha * max(previous, 1e-4) ** self.beta
+        upper = self.ifactor if ratio <= 1.0 else 1.0
+        return min(upper, max(self.dfactor, raw))
+
+
+def reject_unknown(options: dict[str, object], valid: set[str]) -> None:
+    """Raise for the first option that nothing has consumed.
+
+    Args:
+        options: What is left of the user's options.
+        valid: All names that would have been understood.
+
+    Raises:
+        UnknownName: There is one.
+    """
+    for name in options:
+        raise unknown("option", name, valid)

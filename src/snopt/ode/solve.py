@@ -1,0 +1,211 @@
+"""The one time loop.
+
+It walks from stop to stop, asks a stepper for attempts and a controller for step sizes, and
+collects states at the requested times by dense output. Fixed-step methods are the same loop
+with every grid point a stop and nothing to reject.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snopt.ode.controller import Controller
+from snopt.ode.norms import rms
+from snopt.ode.runge_kutta import Stepper
+from snopt.ode.solution import Solution, SolveStats, Status
+
+#: A last step may be this much longer than proposed, rather than leave a sliver behind.
+STRETCH = 1.05
+
+
+@dataclass(frozen=True)
+class Step:
+    """An accepted step, as told to a listener while the stepper still holds its stages.
+
+    Attributes:
+        t: Start.
+        h: Signed step.
+        t1: End.
+        x: State at the start.
+        x1: State at the end.
+        outputs: ``(index, theta)`` of each requested time in ``(t, t1]``; theta is 1 at the end.
+    """
+
+    t: float
+    h: float
+    t1: float
+    x: Tensor
+    x1: Tensor
+    outputs: tuple[tuple[int, float], ...]
+
+
+def fit(h: float, remaining: float) -> tuple[float, bool]:
+    """Fit a proposed step into what remains to the next stop.
+
+    Args:
+        h: Proposed step, positive.
+        remaining: Distance to the stop, positive.
+
+    Returns:
+        The step to try, and whether it lands on the stop. What would leave a short last step
+        is halved instead: two equal steps are as many and more accurate.
+
+    Example:
+        >>> fit(0.4, 1.0), fit(0.6, 1.0), fit(0.96, 1.0)
+        ((0.4, False), (0.5, False), (1.0, True))
+    """
+    if remaining <= STRETCH * h:
+        return remaining, True
+    if remaining < 2.0 * h:
+        return 0.5 * remaining, False
+    return h, False
+
+
+def solve(
+    stepper: Stepper,
+    x0: Tensor,
+    times: Sequence[float],
+    *,
+    controller: Controller | None = None,
+    first_step: float | None = None,
+    stops: Sequence[float] | None = None,
+    jumps: frozenset[float] = frozenset(),
+    on_step: Callable[[Step], None] | None = None,
+) -> Solution:
+    """Integrate from ``times[0]`` through all requested times.
+
+    Args:
+        stepper: The method, bound to its field.
+        x0: State at ``times[0]``.
+        times: Strictly monotone times (checked at the edge, not here).
+        controller: Step-size control.
+        first_step: First step to try, positive; None lets the stepper guess.
+        stops: Times that a step must land on, in order, the last requested time last.
+        jumps: Stops at which the field jumps, so that slopes are not carried over.
+        on_step: Told of every accepted step.
+
+    Returns:
+        The states and the counts.
+
+    Raises:
+        SolveError: Underflow, a non-finite state, or too many steps.
+
+    Example:
+        >>> from snopt.ode.runge_kutta import RungeKutta
+        >>> from snopt.ode.tableau import RK4
+        >>> x0 = torch.ones(1, dtype=torch.float64)
+        >>> stepper = RungeKutta(RK4, lambda t, x: -x, x0, None)
+        >>> solution = solve(stepper, x0, [0.0, 1.0], stops=[0.5, 1.0])
+        >>> abs(solution.states[-1].item() - math.exp(-1.0)) < 1e-3
+        True
+    """
+    run = _Run(stepper, x0, times, controller or Controller(), on_step)
+    run.begin(first_step)
+    for stop in stops if stops is not None else (times[-1],):
+        run.advance(stop)
+        if stop in jumps:
+            stepper.start(run.t, run.x)
+    return run.finish()
+
+
+class _Run:
+    """The moving parts of one solve."""
+
+    def __init__(self, stepper: Stepper, x0: Tensor, times: Sequence[float],
+                 controller: Controller, on_step: Callable[[Step], None] | None) -> None:  # fmt: skip
+        self.stepper, self.times, self.controller, self.on_step = stepper, times, controller, on_step
+        self.t, self.x, self.end = times[0], x0, times[-1]
+        self.sign = 1.0 if self.end > self.t else -1.0
+        self.states, self.pending = [x0], 1
+        self.stats = SolveStats(solves=1)
+        self.ratio = 1e-4
+        self.h = math.inf
+        self.tried = 0.0
+        eps = torch.finfo(x0.dtype).eps
+        self.resolution = 0.25 * eps * max(abs(self.t), abs(self.end))
+
+    def begin(self, first_step: float | None) -> None:
+        """Start the stepper and choose the first step."""
+        self.stepper.start(self.t, self.x)
+        if self.stepper.adaptive:
+            h = self.stepper.guess(self.end - self.t) if first_step is None else abs(first_step)
+            self.h = min(max(h, self.controller.min_step), self.controller.max_step)
+
+    def advance(self, stop: float) -> None:
+        """Step until ``stop`` is reached."""
+        while self.t != stop:
+            size, landing = fit(self.h, abs(stop - self.t))
+            signed = stop - self.t if landing else self.sign * size
+            t1 = stop if landing else self.t + signed
+            if self.stepper.adaptive:
+                self._check_progress(size, landing, t1)
+            x1, ratio = self.stepper.attempt(self.t, signed, self.x)
+            self.tried = signed
+            if self.stepper.adaptive and not self._accepts(size, ratio):
+                continue
+            self._take(signed, t1, x1)
+
+    def finish(self) -> Solution:
+        """Check the last state and hand everything over."""
+        if not self.stepper.adaptive and not bool(torch.isfinite(self.x.detach()).all()):
+            raise self._failure(Status.NON_FINITE)
+        self.stats.nfe_forward = self.stepper.nfe
+        self.stats.last_step = self.h if math.isfinite(self.h) else None
+        return Solution(self.states, self.stats)
+
+    def _accepts(self, size: float, ratio: float) -> bool:
+        """Judge an attempt and set the next step; False when it is rejected."""
+        control = self.controller
+        factor = control.factor(ratio, self.ratio, self.stepper.error_order)
+        if not ratio <= 1.0 and not (size <= control.min_step and math.isfinite(ratio)):
+            self.stats.rejected += 1
+            self.ratio_of_failure = ratio
+            self.h = max(size * factor, control.min_step)
+            return False
+        proposed = size * factor
+        if factor >= control.ifactor:
+            # A step cut short by a stop says little about steps much longer than itself.
+            proposed = max(proposed, self.h)
+        self.h = min(max(proposed, control.min_step), control.max_step)
+        self.ratio = ratio
+        return True
+
+    def _take(self, h: float, t1: float, x1: Tensor) -> None:
+        """Collect outputs of an accepted step, tell the listener, move on."""
+        outputs: list[tuple[int, float]] = []
+        while self.pending < len(self.times):
+            wanted = self.times[self.pending]
+            if (wanted - t1) * self.sign > 0.0:
+                break
+            theta = 1.0 if wanted == t1 else (wanted - self.t) / h
+            self.states.append(x1 if wanted == t1 else self.stepper.interpolate(theta))
+            outputs.append((self.pending, theta))
+            self.pending += 1
+        self.stats.accepted += 1
+        if self.on_step is not None:
+            self.on_step(Step(self.t, h, t1, self.x, x1, tuple(outputs)))
+        self.stepper.accept()
+        self.t, self.x = t1, x1
+
+    def _check_progress(self, size: float, landing: bool, t1: float) -> None:
+        """Stop a solve that can no longer advance, or that takes for ever."""
+        if self.stats.accepted + self.stats.rejected >= self.controller.max_steps:
+            raise self._failure(Status.MAX_STEPS)
+        if (size < self.resolution and not landing) or t1 == self.t:
+            finite = math.isfinite(getattr(self, "ratio_of_failure", 0.0))
+            raise self._failure(Status.UNDERFLOW if finite else Status.NON_FINITE)
+
+    def _failure(self, status: Status) -> Exception:
+        """The exception for this place on the path."""
+        return status.error(
+            t=self.t,
+            t1=self.end,
+            step=self.tried or self.h,
+            norm=float(rms(self.x.detach())),
+            steps=self.stats.accepted + self.stats.rejected,
+        )

@@ -1,0 +1,274 @@
+r"""Explicit Runge-Kutta methods as data.
+
+One step of size :math:`h` from :math:`(t, x)` with :math:`s` stages is
+
+.. math::
+    k_i = F\bigl(t + c_i h,\; x + h \sum_{j<i} a_{ij} k_j\bigr), \qquad
+    x_1 = x + h \sum_{i \le s} b_i k_i .
+
+Every method here is written with one more row, the *end slope*
+:math:`k_{s+1} = F(t + h, x_1)`, whose coefficients are :math:`b`. Methods whose error
+estimate uses it ("first same as last") evaluate it in every step; the others only when
+dense output asks for it, and then it serves as the next step's :math:`k_1`.
+
+Dense output is a polynomial in :math:`\theta \in [0, 1]`, linear in the stages:
+
+.. math::
+    x(t + \theta h) = x + h \sum_i P_i(\theta) k_i, \qquad
+    P_i(\theta) = \sum_d p_{id}\, \theta^{d} \quad (d \ge 1).
+
+References:
+    Hairer, Norsett, Wanner: Solving Ordinary Differential Equations I (1993).
+    Dormand, Prince: A family of embedded Runge-Kutta formulae (1980).
+    Bogacki, Shampine: A 3(2) pair of Runge-Kutta formulas (1989).
+    Tsitouras: Runge-Kutta pairs of order 5(4) satisfying only the first column
+    simplifying assumption (2011), also for its dense output.
+    Shampine: Some practical Runge-Kutta formulas (1986), dense output of dopri5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from snopt.base.errors import unknown
+from snopt.ode import dop853
+
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """The coefficients of one method.
+
+    Attributes:
+        name: The name users call it by.
+        order: Order of convergence of ``x1``.
+        c: Stage times, the end slope included, then extra stages of the dense output.
+        a: One row of coefficients a stage; row ``i`` has ``i`` entries.
+        stages: The number ``s`` of stages that ``x1`` depends on.
+        errors: Rows of error weights over stages (none for fixed-step methods).
+        dense: ``p[i][d-1]``, the dense output's polynomial of stage ``i``.
+        dense_order: Order of the dense output.
+        fsal: Whether the error estimate uses the end slope.
+    """
+
+    name: str
+    order: int
+    c: Row
+    a: tuple[Row, ...]
+    stages: int
+    errors: tuple[Row, ...] = ()
+    dense: tuple[Row, ...] = field(default=(), repr=False)
+    dense_order: int = 1
+    fsal: bool = False
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the method estimates its own error."""
+        return bool(self.errors)
+
+    @property
+    def b(self) -> Row:
+        """The weights of the stages in ``x1``: the row of the end slope."""
+        return self.a[self.stages]
+
+    @property
+    def evaluated(self) -> int:
+        """How many stages one attempt evaluates, ``k_1`` included."""
+        return self.stages + 1 if self.fsal else self.stages
+
+    def dense_weights(self, theta: float) -> Row:
+        """The weights ``P_i(theta)`` of all stages in the dense output.
+
+        Args:
+            theta: Position inside the step, from 0 to 1.
+
+        Returns:
+            One weight a stage.
+
+        Example:
+            >>> DOPRI5.dense_weights(0.0) == (0.0,) * 7
+            True
+        """
+        weights = []
+        for row in self.dense:
+            total = 0.0
+            for coefficient in reversed(row):
+                total = (total + coefficient) * theta
+            weights.append(total)
+        return tuple(weights)
+
+
+@dataclass(frozen=True)
+class TableauTensors:
+    """A tableau's rows as tensors on one device, made once.
+
+    Attributes:
+        c: All stage times.
+        a: Row ``i`` of the coefficients, as a vector of ``i`` entries.
+        errors: Error weights.
+        tails: ``tails[n][i]`` is ``(a[i+1][i], ..., a[n-1][i], b[i])`` for a step of which
+            ``n`` stages count: what multiplies later cotangents in the pull-back.
+    """
+
+    c: Tensor
+    a: tuple[Tensor, ...]
+    errors: tuple[Tensor, ...]
+    tails: dict[int, tuple[Tensor, ...]]
+
+
+@lru_cache(maxsize=64)
+def tensors(tableau: Tableau, dtype: torch.dtype, device: torch.device) -> TableauTensors:
+    """The rows of a tableau as tensors.
+
+    Args:
+        tableau: The method.
+        dtype: The state's dtype.
+        device: The state's device.
+
+    Returns:
+        The rows, cached.
+    """
+
+    def row(values: Row) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    def tail(n: int, i: int) -> Tensor:
+        later = tuple(tableau.a[j][i] for j in range(i + 1, n))
+        return row((*later, tableau.b[i] if i < tableau.stages else 0.0))
+
+    total = len(tableau.c)
+    return TableauTensors(
+        c=torch.tensor(tableau.c, dtype=dtype.to_real() if dtype.is_complex else dtype, device=device),
+        a=tuple(row(values) for values in tableau.a),
+        errors=tuple(row(values) for values in tableau.errors),
+        tails={n: tuple(tail(n, i) for i in range(n)) for n in (tableau.stages, total)},
+    )
+
+
+def _hermite(b: Row) -> tuple[Row, ...]:
+    """Cubic Hermite dense output from ``x``, ``x1`` and the slopes at both ends."""
+    rows = [[0.0, 3.0 * weight, -2.0 * weight] for weight in b]
+    rows[0] = [rows[0][0] + 1.0, rows[0][1] - 2.0, rows[0][2] + 1.0]
+    rows.append([0.0, -1.0, 1.0])
+    return tuple(tuple(row) for row in rows)
+
+
+def _explicit(name: str, order: int, c: Row, a: tuple[Row, ...], b: Row, **more: object) -> Tableau:
+    """Append the end slope to the stages of an explicit method."""
+    extra: dict[str, object] = {"dense": _hermite(b), "dense_order": min(order, 3), **more}
+    return Tableau(name, order, (*c, 1.0), (*a, b), len(b), **extra)  # type: ignore[arg-type]
+
+
+EULER = _explicit("euler", 1, (0.0,), ((),), (1.0,), dense=((1.0,), (0.0,)), dense_order=1)
+MIDPOINT = _explicit("midpoint", 2, (0.0, 0.5), ((), (0.5,)), (0.0, 1.0))
+HEUN = _explicit("heun", 2, (0.0, 1.0), ((), (1.0,)), (0.5, 0.5))
+# The 3/8 rule, as torchdiffeq's "rk4", so that the same call gives the same numbers.
+RK4 = _explicit(
+    "rk4",
+    4,
+    (0.0, 1 / 3, 2 / 3, 1.0),
+    ((), (1 / 3,), (-1 / 3, 1.0), (1.0, -1.0, 1.0)),
+    (1 / 8, 3 / 8, 3 / 8, 1 / 8),
+)
+BOSH3 = _explicit(
+    "bosh3",
+    3,
+    (0.0, 1 / 2, 3 / 4),
+    ((), (1 / 2,), (0.0, 3 / 4)),
+    (2 / 9, 1 / 3, 4 / 9),
+    errors=((2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8),),
+    fsal=True,
+)
+DOPRI5 = _explicit(
+    "dopri5",
+    5,
+    (0.0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0),
+    (
+        (),
+        (1 / 5,),
+        (3 / 40, 9 / 40),
+        (44 / 45, -56 / 15, 32 / 9),
+        (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+        (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    ),
+    (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+    errors=(
+        (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40),
+    ),
+    dense=(
+        (1.0, -8048581381 / 2820520608, 8663915743 / 2820520608, -12715105075 / 11282082432),
+        (0.0, 0.0, 0.0, 0.0),
+        (0.0, 131558114200 / 32700410799, -68118460800 / 10900136933, 87487479700 / 32700410799),
+        (0.0, -1754552775 / 470086768, 14199869525 / 1410260304, -10690763975 / 1880347072),
+        (0.0, 127303824393 / 49829197408, -318862633887 / 49829197408, 701980252875 / 199316789632),
+        (0.0, -282668133 / 205662961, 2019193451 / 616988883, -1453857185 / 822651844),
+        (0.0, 40617522 / 29380423, -110615467 / 29380423, 69997945 / 29380423),
+    ),
+    dense_order=4,
+    fsal=True,
+)
+TSIT5 = _explicit(
+    "tsit5",
+    5,
+    (0.0, 0.161, 0.327, 0.9, 0.9800255409045097, 1.0),
+    (
+        (),
+        (0.161,),
+        (-0.008480655492356989, 0.335480655492357),
+        (2.8971530571054935, -6.359448489975075, 4.3622954328695815),
+        (5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525),
+        (5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401,
+         -0.028269050394068383),
+    ),
+    (0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081,
+     2.324710524099774),
+    errors=(
+        (-0.00178001105222577714, -0.0008164344596567469, 0.007880878010261995,
+         -0.1447110071732629, 0.5823571654525552, -0.45808210592918697, 1 / 66),
+    ),
+    dense=(
+        (1.0, -2.763706197274826, 2.9132554618219126, -1.0530884977290216),
+        (0.0, 0.13169999999999998, -0.2234, 0.1017),
+        (0.0, 3.9302962368947516, -5.941033872131505, 2.490627285651253),
+        (0.0, -12.411077166933676, 30.33818863028232, -16.548102889244902),
+        (0.0, 37.50931341651104, -88.1789048947664, 47.37952196281928),
+        (0.0, -27.896526289197286, 65.09189467479366, -34.87065786149661),
+        (0.0, 1.5, -4.0, 2.5),
+    ),
+    dense_order=4,
+    fsal=True,
+)  # fmt: skip
+DOPRI8 = Tableau(
+    "dopri8", 8, dop853.C, dop853.A, 12, dop853.ERRORS, dense=dop853.DENSE, dense_order=7
+)
+
+TABLEAUS: dict[str, Tableau] = {
+    tableau.name: tableau
+    for tableau in (EULER, MIDPOINT, HEUN, RK4, BOSH3, DOPRI5, TSIT5, DOPRI8)
+}
+
+
+def tableau_named(name: str) -> Tableau:
+    """Look a method up.
+
+    Args:
+        name: One of the native methods.
+
+    Returns:
+        Its tableau.
+
+    Raises:
+        UnknownName: No native method has that name.
+
+    Example:
+        >>> tableau_named("rk4").order
+        4
+    """
+    if name not in TABLEAUS:
+        raise unknown("method", name, TABLEAUS)
+    return TABLEAUS[name]

@@ -1,0 +1,128 @@
+"""Into the eigenbasis of the Kronecker factors, and back, and from one basis to the next.
+
+The curvature of a layer is a Kronecker product of one symmetric factor for each mode of its
+weights (``(out, in)`` for a matrix). Its eigenvectors are the Kronecker product of the factors'
+own, so that changing basis multiplies each mode by a small orthogonal matrix:
+
+    X = U_Bᵀ G U_A        (Algorithm 2, line 4)
+    δθ = U_B X U_Aᵀ       (Algorithm 2, line 7)
+
+A weight tensor here is ``[groups, mode, mode, ...]``. A *mode basis* is a list of
+orthogonal blocks ``[groups, b, b]`` along the diagonal: one block for a full basis, several
+where a factor is too large for one, none where the mode is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Bases",
+    "ModeBasis",
+    "carry_second_moment",
+    "rotate",
+    "rotate_back",
+    "transitions",
+]
+
+ModeBasis: TypeAlias = list[Tensor]
+Bases: TypeAlias = Sequence[ModeBasis]
+
+
+def _along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
+    """Multiply ``matrix`` ``[groups, d, e]`` onto one axis of ``x``: Σ_d x[.. d ..] M[d, e]."""
+    shape = [*x.shape[:axis], matrix.shape[-1], *x.shape[axis + 1 :]]
+    if axis == x.dim() - 1:
+        out = x.reshape(x.shape[0], -1, x.shape[-1]) @ matrix
+    else:
+        before = x.shape[1:axis].numel()
+        lined = x.reshape(x.shape[0], before, x.shape[axis], -1)
+        out = matrix.mT[:, None] @ lined
+    return out.reshape(shape)
+
+
+def _apply(x: Tensor, bases: Bases, *, transpose: bool) -> Tensor:
+    if len(bases) != x.dim() - 1:
+        raise ValueError(
+            f"{len(bases)} mode bases for a tensor of shape {tuple(x.shape)}: after the group "
+            "axis there must be one for each axis"
+        )
+    for axis, blocks in enumerate(bases, start=1):
+        if not blocks:
+            continue
+        matrices = [block.mT if transpose else block for block in blocks]
+        if len(matrices) == 1:
+            x = _along(x, axis, matrices[0])
+        else:
+            parts = x.split([block.shape[-1] for block in blocks], dim=axis)
+            x = torch.cat(
+                [_along(part, axis, m) for part, m in zip(parts, matrices, strict=True)], dim=axis
+            )
+    return x
+
+
+def rotate(x: Tensor, bases: Bases) -> Tensor:
+    """Express a weight tensor in the eigenbasis: ``X = U_Bᵀ G U_A`` (Algorithm 2, line 4).
+
+    Args:
+        x: G, as ``[groups, mode, mode, ...]``.
+        bases: U_B, U_A, ...: one mode basis for each axis after the first.
+
+    Example:
+        >>> G = torch.tensor([[[1.0, 2.0]]])
+        >>> swap = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+        >>> rotate(G, [[], [swap]])
+        tensor([[[2., 1.]]])
+    """
+    return _apply(x, bases, transpose=False)
+
+
+def rotate_back(x: Tensor, bases: Bases) -> Tensor:
+    """Leave the eigenbasis: ``U_B X U_Aᵀ`` (Algorithm 2, line 7).
+
+    Example:
+        >>> turn = torch.tensor([[[0.6, -0.8], [0.8, 0.6]]])
+        >>> G = torch.tensor([[[1.0, 2.0]]])
+        >>> torch.allclose(rotate_back(rotate(G, [[], [turn]]), [[], [turn]]), G)
+        True
+    """
+    return _apply(x, bases, transpose=True)
+
+
+def transitions(old: Bases, new: Bases) -> list[ModeBasis]:
+    """Give R = U_oldᵀ U_new for each mode: what takes old coordinates to new ones.
+
+    A moment kept in the old eigenbasis is, in the new one, ``rotate(moment, R)``.
+
+    Example:
+        >>> U = torch.eye(2)[None]
+        >>> transitions([[U]], [[U]])[0][0]
+        tensor([[[1., 0.],
+                 [0., 1.]]])
+    """
+    return [
+        [u.mT @ w for u, w in zip(before, after, strict=True)]
+        for before, after in zip(old, new, strict=True)
+    ]
+
+
+def carry_second_moment(v: Tensor, change: Bases) -> Tensor:
+    """Carry a second moment over to a new eigenbasis.
+
+    Coordinates mix as ``x' = Rᵀ x``; for uncorrelated coordinates the second moments mix with
+    the squared entries, ``v'_j = Σ_i R_ij² v_i``. Sums are kept, and so are signs.
+
+    Args:
+        v: second moment in the old basis.
+        change: R for each mode, from :func:`transitions`.
+
+    Example:
+        >>> R = torch.tensor([[[0.6, -0.8], [0.8, 0.6]]])
+        >>> carry_second_moment(torch.tensor([[1.0, 0.0]]), [[R]])
+        tensor([[0.3600, 0.6400]])
+    """
+    return _apply(v, [[block.square() for block in mode] for mode in change], transpose=False)

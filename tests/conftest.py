@@ -1,0 +1,31 @@
+"""Fixtures that every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker of pytest-xdist one thread, so that they do not fight for cores."""
+    if hasattr(config, "workerinput"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Every test starts from the same random state, whatever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of data sets named by SNOPT_DATA; tests that need it skip without."""
+    named = os.environ.get("SNOPT_DATA")
+    if not named:
+        pytest.skip("SNOPT_DATA is not set: it names the folder that holds the data sets")
+    root = Path(named)
+    if not root.is_dir():
+        pytest.skip(f"SNOPT_DATA names {named!r}, which is not a folder")
+    return root
