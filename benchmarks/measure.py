@@ -42,17 +42,16 @@ def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Me
 
 
 def measure_work(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
-    """Count evaluations of the field; a compiled one cannot be counted from outside.
+    """Count evaluations of the field in the second iteration.
 
-    The second iteration is counted: by then a carried step size is what it will be.
+    By then a step size carried from call to call is what it will be.
     """
     counts: Measured = {}
     for name in names:
-        if not name.endswith("compiled"):
-            trial = Trial(name, case, form)
-            trial.run()
-            forward, backward = trial.evaluations()
-            counts[name] = {"forward": forward, "backward": backward}
+        trial = Trial(name, case, form)
+        trial.run()
+        forward, backward = trial.evaluations()
+        counts[name] = {"forward": forward, "backward": backward}
     return counts
 
 
@@ -135,12 +134,11 @@ def keep(file: Path, case: str, form: str, part: str, measured: Measured) -> Non
     """Put one part into the file, leaving the others and other contenders as they are."""
     file.parent.mkdir(parents=True, exist_ok=True)
     kept = json.loads(file.read_text()) if file.exists() else {}
-    place = kept.setdefault("cases", {}).setdefault(case, {}).setdefault(form, {})
+    place = kept.setdefault(case, {}).setdefault(form, {}).setdefault(part, {})
     if part == "time":
-        place[part] = {}  # times of different runs are not to be compared
-    place.setdefault(part, {}).update(measured)
-    kept.setdefault("environment", {})[part] = environment()
-    kept.setdefault("gains", {})[case] = CASES[case].gain
+        place.clear()  # times of different runs are not to be compared
+    place.setdefault("contenders", {}).update(measured)
+    place["environment"] = environment()
     file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snopt.adjoint.compiled import CompiledCheckpoint
 from snopt.adjoint.dispatch import differentiable_solve, find_params, make_plan
 from snopt.adjoint.observer import NodeObserver
 from snopt.base.errors import InvalidTimes
@@ -88,9 +89,7 @@ class NeuralODE(nn.Module):
         self.horizon = horizon
         self._plan = make_plan(method, rtol, atol, options, adjoint, adjoint_options)
         if compile:
-            from snopt.adjoint.compiled import CompiledCheckpoint
-
-            self._plan.solver = CompiledCheckpoint(field, self._plan)
+            self._plan.solver = CompiledCheckpoint(field, self._plan.settings, self._plan.adjoint)
         self.stats, self.totals = SolveStats(), SolveStats()
         self.observer: NodeObserver | None = None
 

@@ -173,7 +173,7 @@ class KroneckerRecorder:
         self._inputs = True
         self._seed = 0
         self._slot_of = {name: key for key, slot in self.slots.items() for name in slot.modules}
-        self._sizes = {
+        self.sizes = {
             key: [block_sizes(n, options.max_size, options.oversize) for n in slot.view.mode_sizes]
             for key, slot in self.slots.items()
         }
@@ -270,14 +270,15 @@ class KroneckerRecorder:
         slot = self.slots[key]
         if not self.counting or not slot.view.parameters[0].requires_grad:
             return
-        # Autograd runs hooks with gradients off, a solve may not.
-        with torch.no_grad():
+        # Autograd runs hooks with gradients off, a solve may not; and autocast, on during the
+        # backward pass of a solve, would round the factors.
+        with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
             call = call_factors(
                 slot.view,
                 z,
                 g,
                 sharing=self.options.sharing,
-                sizes=self._sizes[key],
+                sizes=self.sizes[key],
                 inputs=self._inputs,
             )
             batch = slot.view.output_gradients(g).shape[1]

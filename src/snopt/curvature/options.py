@@ -16,6 +16,11 @@ __all__ = ["KroneckerOptions"]
 Reduction = Literal["mean", "sum"]
 
 
+def _two_nodes_a_step() -> Any:
+    # Any: a frozen dataclass does not count as having the protocol's settable attribute.
+    return PerStep()
+
+
 @dataclass(frozen=True)
 class KroneckerOptions:
     """How Kronecker factors are formed.
@@ -50,7 +55,7 @@ class KroneckerOptions:
     terminal: Terminal = "gradient"
     loss: Loss | None = None
     reduction: Reduction = "mean"
-    quadrature: Quadrature = field(default_factory=PerStep)
+    quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
     averaging: float = 0.9
     max_size: int = 1024
     oversize: Oversize = "block"

@@ -51,12 +51,12 @@ def ggn_factors(outputs: Tensor, loss: Loss) -> list[Tensor]:
             "its factors would be one for each position and class; use terminal='sampled'"
         )
     outputs = outputs.detach()
-    N, D = outputs.shape
-    eye = torch.eye(D, dtype=outputs.dtype, device=outputs.device)
+    N, size = outputs.shape
+    eye = torch.eye(size, dtype=outputs.dtype, device=outputs.device)
     if loss == "squared_error":
-        return [eye[i].expand(N, D) * ((2 / D) ** 0.5 / N) for i in range(D)]
+        return [eye[i].expand(N, size) * ((2 / size) ** 0.5 / N) for i in range(size)]
     p = functional.softmax(outputs, dim=1)
-    return [p[:, i : i + 1].sqrt() * (eye[i] - p) / N for i in range(D)]
+    return [p[:, i : i + 1].sqrt() * (eye[i] - p) / N for i in range(size)]
 
 
 def sampled_factor(outputs: Tensor, loss: Loss, generator: torch.Generator) -> Tensor:
@@ -79,13 +79,15 @@ def sampled_factor(outputs: Tensor, loss: Loss, generator: torch.Generator) -> T
     entries = outputs[0].numel()
     if loss == "squared_error":
         noise = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype)
-        return noise.to(outputs.device) * ((2 / entries) ** 0.5 / N)
+        scaled: Tensor = noise.to(outputs.device) * ((2 / entries) ** 0.5 / N)
+        return scaled
     p = functional.softmax(outputs, dim=1)
     rows = p.movedim(1, -1).reshape(-1, p.shape[1])
     drawn = torch.multinomial(rows.cpu(), 1, generator=generator)[:, 0].to(rows.device)
     one_hot = functional.one_hot(drawn, rows.shape[1]).to(rows.dtype)
     y = (rows - one_hot) / (N * entries / p.shape[1])
-    return y.reshape(p.movedim(1, -1).shape).movedim(-1, 1)
+    drawn_gradient: Tensor = y.reshape(p.movedim(1, -1).shape).movedim(-1, 1)
+    return drawn_gradient
 
 
 def terminal_factors(

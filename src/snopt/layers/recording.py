@@ -138,15 +138,16 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
         >>> bool(torch.rand(1) == before)
         True
     """
-    kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    # Buffers are exchanged for copies, not written back: a graph alive elsewhere may hold the
+    # originals, and autograd refuses tensors that were written to, even with the same values.
+    kept = [(part, dict(part._buffers)) for part in module.modules() if part._buffers]
+    for part, buffers in kept:
+        for name, buffer in buffers.items():
+            part._buffers[name] = None if buffer is None else buffer.clone()
     devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices=devices, device_type=device.type):
-        try:
+    try:
+        with torch.random.fork_rng(devices=devices, device_type=device.type):
             yield
-        finally:
-            with torch.no_grad():
-                for buffer, value in kept:
-                    # Only what changed is written: writing bumps a version counter that
-                    # a graph alive elsewhere may be watching.
-                    if not torch.equal(buffer, value):
-                        buffer.copy_(value)
+    finally:
+        for part, buffers in kept:
+            part._buffers.update(buffers)

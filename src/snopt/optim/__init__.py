@@ -1,0 +1,5 @@
+"""The optimizer."""
+
+from snopt.optim.snopt import SNOpt
+
+__all__ = ["SNOpt"]

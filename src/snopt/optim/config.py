@@ -1,0 +1,106 @@
+"""What an optimizer was asked to be; checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from snopt.base.errors import unknown
+from snopt.curvature import KroneckerOptions
+from snopt.optim.coverage import Scope
+from snopt.optim.guard import OnDivergence
+from snopt.optim.update import Graft, Rule
+
+__all__ = ["Config", "RULE_DEFAULTS", "group_defaults", "refresh_gap"]
+
+#: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
+RULE_DEFAULTS: dict[str, dict[str, float]] = {
+    "adam": {"lr": 5e-3, "momentum": 0.9, "damping": 1e-8, "decay": 0.99, "fallback_lr": 5e-3},
+    "amortized": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.75, "fallback_lr": 1e-3},
+    "kronecker": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "fallback_lr": 1e-3},
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Choices that hold for the whole optimizer (those of a parameter group are in the group).
+
+    Attributes:
+        rule: what is done in the eigenbasis.
+        refresh_every: the longest interval between refreshes, in iterations.
+        refresh_first: the first interval; later ones grow.
+        scope: which layers are covered.
+        curvature: how factors are formed.
+        graft: whose step length to take.
+        kl_clip: κ of the KL clip.
+        on_divergence: what to do when a gradient is not finite.
+    """
+
+    rule: Rule = "adam"
+    refresh_every: int = 100
+    refresh_first: int = 5
+    scope: Scope = "all"
+    curvature: KroneckerOptions = field(default_factory=KroneckerOptions)
+    graft: Graft | None = None
+    kl_clip: float | None = None
+    on_divergence: OnDivergence = "skip"
+
+    def __post_init__(self) -> None:
+        """Check every choice once."""
+        choices: dict[str, Any] = {"rule": Rule, "scope": Scope, "on_divergence": OnDivergence}
+        if self.graft is not None:
+            choices["graft"] = Graft
+        for name, kind in choices.items():
+            if getattr(self, name) not in get_args(kind):
+                raise unknown(name, getattr(self, name), get_args(kind))
+        for name in ("refresh_every", "refresh_first"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1 iteration")
+        if self.kl_clip is not None and not self.kl_clip > 0:
+            raise ValueError(f"kl_clip={self.kl_clip} must be positive, or None for no clip")
+
+
+def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, float]:
+    """Fill in what was not given, and check it.
+
+    Args:
+        rule: the rule.
+        given: ``lr``, ``momentum``, ``damping``, ``decay``, ``weight_decay``, ``fallback_lr``.
+
+    Returns:
+        The defaults of a parameter group; ``fallback_ratio`` is the fallback's learning rate
+        over ``lr``, so that a scheduler moves both.
+
+    Example:
+        >>> group_defaults("amortized", {"lr": 0.1})["fallback_ratio"]
+        0.01
+    """
+    values = {name: v for name, v in given.items() if v is not None}
+    if rule == "adam" and "lr" in values:
+        # The same rule in other coordinates: the same learning rate suits.
+        values.setdefault("fallback_lr", values["lr"])
+    values = {**RULE_DEFAULTS[rule], "weight_decay": 0.0, **values}
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(f"{name}={value} must not be negative")
+    for name in ("momentum", "decay"):
+        if not values[name] < 1:
+            raise ValueError(f"{name}={values[name]} must be below 1, or nothing is forgotten")
+    lr, fallback_lr = values["lr"], values.pop("fallback_lr")
+    values["fallback_ratio"] = fallback_lr / lr if lr else 1.0
+    return values
+
+
+def refresh_gap(iteration: int, first: int, every: int) -> int:
+    """Iterations from one refresh to the next.
+
+    Curvature changes fastest at the start: the gap begins at ``first`` and grows with the
+    iterations made so far, a quarter of them, up to ``every``.
+
+    Example:
+        >>> [refresh_gap(i, 5, 100) for i in (0, 40, 1000)]
+        [5, 10, 100]
+        >>> refresh_gap(0, 5, 2)
+        2
+    """
+    return min(every, max(first, iteration // 4))

@@ -1,0 +1,57 @@
+"""Adam for the parameters that no Kronecker factor covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+__all__ = ["fallback_step"]
+
+BETAS = (0.9, 0.999)
+EPS = 1e-8
+
+
+def fallback_step(
+    params: list[Tensor], states: list[dict[str, Any]], *, lr: float, weight_decay: float
+) -> None:
+    """Take one step of Adam; gradients are read from the parameters.
+
+    Args:
+        params: parameters with gradients.
+        states: their states, filled at the first step.
+        lr: learning rate.
+        weight_decay: γ, added to the gradient as γ θ.
+
+    Example:
+        >>> p = torch.zeros(1)
+        >>> p.grad = torch.ones(1)
+        >>> fallback_step([p], [{}], lr=0.1, weight_decay=0.0)
+        >>> p
+        tensor([-0.1000])
+    """
+    if not params:
+        return
+    for param, state in zip(params, states, strict=True):
+        if "exp_avg" not in state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(param)
+            state["exp_avg_sq"] = torch.zeros_like(param)
+    adam(
+        params,
+        [param.grad for param in params if param.grad is not None],
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [],
+        [state["step"] for state in states],
+        has_complex=any(torch.is_complex(param) for param in params),
+        amsgrad=False,
+        beta1=BETAS[0],
+        beta2=BETAS[1],
+        lr=lr,
+        weight_decay=weight_decay,
+        eps=EPS,
+        maximize=False,
+    )

@@ -1,0 +1,135 @@
+"""What to do when a gradient or a loss is not finite."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn_once"]
+
+OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
+
+#: How much more careful the optimizer becomes with every rollback.
+CAUTION = 4.0
+
+
+@dataclass
+class Counts:
+    """What happened so far.
+
+    Attributes:
+        iterations: calls of ``step`` (or ``precondition_``).
+        refreshes: times factors and bases were renewed.
+        skipped: updates left out because a gradient or the loss was not finite.
+        rollbacks: times the parameters were put back.
+        eigh_failures: factors whose decomposition failed; their old basis was kept.
+        dropped_calls: layer calls left out of the factors because they were not finite.
+        unrecorded: refreshes at which a layer with a gradient had never been recorded.
+    """
+
+    iterations: int = 0
+    refreshes: int = 0
+    skipped: int = 0
+    rollbacks: int = 0
+    eigh_failures: int = 0
+    dropped_calls: int = 0
+    unrecorded: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts as plain numbers, for a checkpoint or a record."""
+        return asdict(self)
+
+
+def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
+    """Tell whether every entry of every tensor, and the loss, is finite.
+
+    One number a tensor is computed, and one comparison made for all of them.
+
+    Example:
+        >>> all_finite([torch.ones(2)]), all_finite([torch.tensor([1.0, float("inf")])])
+        (True, False)
+        >>> all_finite([], loss=float("nan"))
+        False
+    """
+    if loss is not None and not bool(torch.isfinite(torch.as_tensor(loss)).all()):
+        return False
+    if not tensors:
+        return True
+    # The largest absolute value is not finite exactly if an entry is not; a sum could overflow.
+    norms = torch._foreach_norm(list(tensors), float("inf"))
+    device = norms[0].device
+    return bool(torch.isfinite(torch.stack([n.to(device, torch.float32) for n in norms])).all())
+
+
+def warn_once(counts: Counts, name: str, message: str) -> None:
+    """Count an event, and warn of its kind the first time only."""
+    value = getattr(counts, name) + 1
+    setattr(counts, name, value)
+    if value == 1:
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+@dataclass
+class Guard:
+    """Stands between a bad gradient and the parameters.
+
+    Attributes:
+        on_divergence: what to do.
+        counts: what happened so far.
+        caution: grows with every rollback; multiplies damping, or shortens steps.
+        snapshot: parameters with values that gave a finite gradient, to go back to.
+    """
+
+    on_divergence: OnDivergence
+    counts: Counts = field(default_factory=Counts)
+    caution: float = 1.0
+    snapshot: list[tuple[Tensor, Tensor]] | None = None
+
+    def keep(self, params: Iterable[Tensor]) -> None:
+        """Remember parameters that have just given a finite gradient, if they may be needed."""
+        if self.on_divergence == "rollback":
+            self.snapshot = [(p, p.detach().clone()) for p in params]
+
+    def diverged(self, states: Iterable[dict[str, Any]]) -> None:
+        """Raise, or count and warn, and go back if asked to.
+
+        Args:
+            states: the optimizer's state of each parameter.
+        """
+        where = f"a gradient or the loss is not finite at iteration {self.counts.iterations}"
+        if self.on_divergence == "raise":
+            raise FloatingPointError(
+                f"{where}; lower the learning rate, raise the damping, or choose "
+                "on_divergence='rollback'"
+            )
+        warn_once(
+            self.counts,
+            "skipped",
+            f"{where}: the update is left out. Later ones are counted in optimizer.counts.skipped",
+        )
+        if self.on_divergence == "rollback":
+            self.roll_back(states)
+
+    @torch.no_grad()
+    def roll_back(self, states: Iterable[dict[str, Any]]) -> bool:
+        """Put the kept values back and forget momentum; False if there are none.
+
+        Args:
+            states: the optimizer's state of each parameter.
+        """
+        if self.snapshot is None:
+            return False
+        for param, value in self.snapshot:
+            param.copy_(value)
+        for state in states:
+            moments = [*state.get("mean", []), *state.get("momentum", [])]
+            for tensor in [*moments, *([state["exp_avg"]] if "exp_avg" in state else [])]:
+                tensor.zero_()
+        self.caution *= CAUTION
+        self.counts.rollbacks += 1
+        return True

@@ -1,0 +1,394 @@
+"""SNOpt: the second-order Neural ODE optimizer, as an ordinary torch optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from snopt.curvature import FieldObserver, KroneckerOptions, KroneckerRecorder, LayerFactors, Slot
+from snopt.optim.config import Config, group_defaults, refresh_gap
+from snopt.optim.coverage import Scope, blocks_of, cover, unwrapped
+from snopt.optim.fallback import fallback_step
+from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
+from snopt.optim.parallel import average_sums
+from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
+from snopt.optim.state import checked_extra, in_our_order, on_device
+from snopt.optim.summary import Summary, summarise
+from snopt.optim.update import Graft, Hyper, LayerState, Rule, Update, slot_update
+from snopt.precondition import kl_scale
+
+__all__ = ["SNOpt"]
+
+
+class SNOpt(torch.optim.Optimizer):
+    """Second-order Neural ODE optimizer.
+
+    The usual loop stays as it is: ``zero_grad``, forward, ``backward``, ``step``. On refresh
+    iterations the backward pass also integrates the Kronecker factors of every covered layer
+    along the path of each solve (Algorithm 1, lines 4 to 9); ``step`` then renews the eigenbases.
+    On every iteration the gradient is preconditioned in the eigenbasis (Algorithm 2).
+
+    =============  ==========================================================================
+    rule           in the eigenbasis
+    =============  ==========================================================================
+    ``adam``       bias-corrected Adam; moments are carried over when the basis changes
+    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε)
+    ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
+    =============  ==========================================================================
+
+    Linear layers and convolutions are covered, inside vector fields and outside (there it is
+    ordinary K-FAC). All other parameters (recurrent cells, norms, free parameters) are trained by
+    Adam; :meth:`summary` says which is which.
+
+    Args:
+        model: the model, plain or wrapped in ``DistributedDataParallel``.
+        params: parameters or groups to train; all of the model's if not given.
+        lr: learning rate η.
+        rule: what is done in the eigenbasis.
+        momentum: β₁ of ``adam``, heavy-ball momentum of the other rules.
+        weight_decay: γ. ``adam`` decays weights apart from the gradient (as AdamW); the others
+            follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
+        damping: ε.
+        decay: α of Algorithm 2, β₂ of ``adam``.
+        refresh_every: the longest interval between refreshes of the factors, in iterations.
+        refresh_first: the first interval; it grows to ``refresh_every`` as training goes on. Set
+            both to the same number for a fixed interval.
+        scope: cover ``"all"`` layers, or those of vector fields only (``"ode"``).
+        curvature: how factors are formed.
+        fields: vector fields solved by other means than a :class:`snopt.NeuralODE`; hand
+            :meth:`observer` of each to :func:`snopt.odeint`.
+        fallback_lr: learning rate of Adam for what is not covered; schedulers move it with ``lr``.
+        graft: take the step length of ``"adam"`` or ``"sgd"`` for each layer.
+        kl_clip: κ, bounds how far one step moves the model's outputs.
+        on_divergence: what to do when a gradient or the loss is not finite: ``"skip"`` the
+            update, ``"rollback"`` to the parameters of the last refresh and go on with more
+            damping (smaller steps for ``adam``), or ``"raise"``.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+        >>> optimizer = SNOpt(model, lr=1e-2)
+        >>> x, y = torch.randn(16, 3), torch.randn(16, 1)
+        >>> for _ in range(3):
+        ...     optimizer.zero_grad()
+        ...     loss = (model(x) - y).square().mean()
+        ...     loss.backward()
+        ...     _ = optimizer.step()
+        >>> optimizer.factors["0"].A.shape, optimizer.factors["0"].B.shape
+        (torch.Size([4, 4]), torch.Size([8, 8]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        params: Iterable[Any] | None = None,
+        lr: float | None = None,
+        *,
+        rule: Rule = "adam",
+        momentum: float | None = None,
+        weight_decay: float = 0.0,
+        damping: float | None = None,
+        decay: float | None = None,
+        refresh_every: int = 100,
+        refresh_first: int = 5,
+        scope: Scope = "all",
+        curvature: KroneckerOptions | None = None,
+        fields: Iterable[nn.Module] = (),
+        fallback_lr: float | None = None,
+        graft: Graft | None = None,
+        kl_clip: float | None = None,
+        on_divergence: OnDivergence = "skip",
+    ) -> None:
+        self.config = Config(
+            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(), graft,
+            kl_clip, on_divergence,
+        )  # fmt: skip
+        self.model = unwrapped(model)
+        self.fields = list(fields)
+        self.guard = Guard(on_divergence)
+        self.batch_size = 1
+        self.next_refresh = 0
+        self._recorder: KroneckerRecorder | None = None
+        given = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "damping": damping,
+            "decay": decay,
+            "fallback_lr": fallback_lr,
+        }
+        named = self.model.named_parameters() if params is None else params
+        super().__init__(named, group_defaults(rule, given))
+        self._attach()
+
+    # ------------------------------------------------------------------ what is covered
+
+    def _attach(self) -> None:
+        """Find the layers to cover and start recording for the coming iteration if it is due."""
+        if self._recorder is not None:
+            self._recorder.disarm()
+        group_of = {id(p): i for i, g in enumerate(self.param_groups) for p in g["params"]}
+        blocks = blocks_of(self.model)
+        options = self.config.curvature
+        slots = cover(
+            self.model,
+            group_of,
+            [block.field for block in blocks] + self.fields,
+            scope=self.config.scope,
+            conv_form=options.conv,
+        )
+        self._group_of = group_of
+        self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self.counts.iterations >= self.next_refresh:
+            self.recorder.arm(seed=self.counts.iterations)
+        else:
+            self.recorder.disarm()
+
+    @property
+    def recorder(self) -> KroneckerRecorder:
+        """What records the curvature."""
+        assert self._recorder is not None
+        return self._recorder
+
+    def observer(self, field: nn.Module) -> FieldObserver:
+        """Make an observer of a vector field, for ``snopt.odeint(..., observer=...)``.
+
+        Args:
+            field: one of the ``fields`` the optimizer was made with.
+        """
+        if not any(field is known for known in self.fields):
+            raise ValueError(
+                f"{type(field).__name__} is not a known vector field, so that its layers would be "
+                "counted at every evaluation; make the optimizer with fields=[that module]"
+            )
+        return self.recorder.observer(field)
+
+    @property
+    def factors(self) -> dict[str, LayerFactors]:
+        """Kronecker factors by layer name; ``.A`` and ``.B`` can be read after a refresh."""
+        found = {}
+        for name, slot in self.recorder.slots.items():
+            factors = factors_of(self._state_of(slot), slot)
+            if factors is not None:
+                found[name] = factors
+        return found
+
+    def summary(self) -> Summary:
+        """List which parameters are covered, by factors of which size, and what that costs.
+
+        Print it, or read its rows.
+        """
+        return summarise(self.model, self.recorder, self._group_of, self.config)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, for example of layers that were frozen so far.
+
+        Args:
+            param_group: as for any torch optimizer.
+        """
+        super().add_param_group(param_group)
+        if self._recorder is not None:
+            self._attach()
+
+    def _state_of(self, slot: Slot) -> LayerState:
+        state: LayerState = self.state[slot.view.parameters[0]]
+        return state
+
+    # ------------------------------------------------------------------ one iteration
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters.
+
+        Args:
+            closure: re-evaluates the model and returns the loss.
+
+        Returns:
+            The closure's loss, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._begin(loss):
+            covered: set[int] = set()
+            for i, group in enumerate(self.param_groups):
+                self._apply(group, self._directions(i), covered)
+            for group in self.param_groups:
+                self._fall_back(group, covered)
+        self._end()
+        return loss
+
+    @torch.no_grad()
+    def precondition_(self) -> None:
+        """Replace the gradients of covered parameters by their directions, and update nothing.
+
+        For those who keep their own optimizer: call it between ``backward`` and that
+        optimizer's ``step``, and do not call :meth:`step`.
+        """
+        if self._begin(None):
+            for i in range(len(self.param_groups)):
+                for params, directions, _ in self._directions(i):
+                    for param, direction in zip(params, directions, strict=True):
+                        if param.grad is not None:
+                            param.grad.copy_(direction)
+        self._end()
+
+    def _begin(self, loss: object) -> bool:
+        """Check the gradients and renew the factors if due; False if there is to be no update."""
+        gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        if not all_finite(gradients, loss):
+            self.recorder.clear()
+            self.guard.diverged(self.state.values())
+            return False
+        if self.recorder.armed:
+            self.guard.keep(p for g in self.param_groups for p in g["params"])
+            self._renew()
+        return True
+
+    def _end(self) -> None:
+        self.counts.iterations += 1
+        self._arm()
+
+    def _renew(self) -> None:
+        recorder = self.recorder
+        average_sums(recorder.slots, recorder.sizes)
+        self.counts.dropped_calls += recorder.dropped
+        batch_size = recorder.batch_size
+        found = recorder.collect()
+        if found:
+            self.batch_size = batch_size
+            renew(found, recorder.slots, self._state_of, recorder.options.averaging, self.counts)
+            self.counts.refreshes += 1
+            done, config = self.counts.iterations, self.config
+            self.next_refresh = done + refresh_gap(done, config.refresh_first, config.refresh_every)
+        warn_of_unrecorded(recorder.slots, self._state_of, self.counts)
+
+    def _directions(self, index: int) -> list[Update]:
+        """Directions of the covered layers of one group."""
+        group = self.param_groups[index]
+        hyper = self._hyper(group)
+        updates = []
+        for slot in self.recorder.slots.values():
+            if self._group_of[id(slot.view.parameters[0])] == index:
+                update = slot_update(slot, self._state_of(slot), hyper)
+                if update is not None:
+                    updates.append(update)
+        return self._clipped(updates, float(group["lr"]))
+
+    def _hyper(self, group: Mapping[str, Any]) -> Hyper:
+        adam = self.config.rule == "adam"
+        return Hyper(
+            self.config.rule,
+            momentum=float(group["momentum"]),
+            decay=float(group["decay"]),
+            damping=float(group["damping"]) * (1.0 if adam else self.guard.caution),
+            weight_decay=0.0 if adam else float(group["weight_decay"]),
+            batch_size=self.batch_size,
+            scale=1.0 / self.batch_size if self.config.curvature.reduction == "sum" else 1.0,
+            graft=self.config.graft,
+        )
+
+    def _clipped(self, updates: list[Update], lr: float) -> list[Update]:
+        if self.config.kl_clip is None:
+            return updates
+        directions = [d for _, ds, _ in updates for d in ds]
+        gradients = [g for _, _, gs in updates for g in gs]
+        scale = kl_scale(directions, gradients, lr=lr, clip=self.config.kl_clip)
+        return [(ps, [d * scale for d in ds], gs) for ps, ds, gs in updates]
+
+    def _lr(self, group: Mapping[str, Any]) -> float:
+        lr = float(group["lr"])
+        # Adam's steps do not shrink with damping, so that caution shortens them directly.
+        return lr / self.guard.caution**0.5 if self.config.rule == "adam" else lr
+
+    def _apply(self, group: dict[str, Any], updates: list[Update], covered: set[int]) -> None:
+        lr, decoupled = self._lr(group), self.config.rule == "adam"
+        for params, directions, _ in updates:
+            for param, direction in zip(params, directions, strict=True):
+                covered.add(id(param))
+                if param.grad is None:
+                    continue
+                if decoupled and group["weight_decay"]:
+                    param.mul_(1 - lr * group["weight_decay"])
+                param.add_(direction, alpha=-lr)
+
+    def _fall_back(self, group: dict[str, Any], covered: set[int]) -> None:
+        rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
+        lr = self._lr(group) * group["fallback_ratio"]
+        weight_decay = group["weight_decay"]
+        if self.config.rule == "adam" and weight_decay:
+            for param in rest:
+                param.mul_(1 - lr * weight_decay)
+            weight_decay = 0.0
+        fallback_step(rest, [self.state[p] for p in rest], lr=lr, weight_decay=weight_decay)
+
+    # ------------------------------------------------------------------ divergence
+
+    def rollback(self) -> bool:
+        """Put the parameters back to those of the last refresh, and be more careful from now on.
+
+        Call it yourself when a solve fails. Damping grows by a factor of four (``adam``: steps
+        are halved), and momentum is forgotten.
+
+        Returns:
+            Whether there was something to go back to (``on_divergence="rollback"`` keeps it).
+        """
+        self.recorder.clear()
+        return self.guard.roll_back(self.state.values())
+
+    @property
+    def counts(self) -> Counts:
+        """Iterations, refreshes, skipped updates, rollbacks, failed decompositions."""
+        return self.guard.counts
+
+    # ------------------------------------------------------------------ checkpoints and copies
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: tensors and plain numbers, which ``weights_only=True`` can load."""
+        state: dict[str, Any] = super().state_dict()
+        state["snopt"] = {
+            "rule": self.config.rule,
+            "conv": self.config.curvature.conv,
+            "batch_size": self.batch_size,
+            "next_refresh": self.next_refresh,
+            "caution": self.guard.caution,
+            "counts": self.counts.as_dict(),
+        }
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a state; a restored run goes on as the uninterrupted one would.
+
+        Args:
+            state_dict: from :meth:`state_dict`, on any device.
+        """
+        extra = checked_extra(state_dict, self.config)
+        state_dict = in_our_order(state_dict, self.param_groups)
+        super().load_state_dict(state_dict)
+        # torch casts to the parameter's dtype; factors and moments keep their own precision.
+        params = [p for g in self.param_groups for p in g["params"]]
+        for index, state in state_dict["state"].items():
+            self.state[params[index]] = on_device(state, params[index].device)
+        self.batch_size, self.guard.caution = extra["batch_size"], extra["caution"]
+        self.next_refresh = extra["next_refresh"]
+        self.guard.counts = Counts(**extra["counts"])
+        self.recorder.clear()
+        self._arm()
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = "defaults state param_groups config model fields guard batch_size next_refresh"
+        return {name: getattr(self, name) for name in names.split()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "model" in state:
+            # A copy: it records its own model. (torch also calls this when loading a state.)
+            self._recorder = None
+            self._attach()

@@ -1,0 +1,87 @@
+"""Checkpoints: order by name, keep precision, refuse what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snopt.optim.config import Config
+
+__all__ = ["checked_extra", "in_our_order", "on_device"]
+
+
+def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """Take the optimizer's own part out of a state, if it belongs to this kind of optimizer.
+
+    Args:
+        state_dict: a saved state.
+        config: what this optimizer is.
+    """
+    extra: dict[str, Any] | None = state_dict.get("snopt")
+    if extra is None:
+        raise ValueError(
+            "the state has no 'snopt' entry: it was not saved by SNOpt, whose moments live in an "
+            "eigenbasis; start this optimizer afresh instead"
+        )
+    mine = {"rule": config.rule, "conv": config.curvature.conv}
+    for name, value in mine.items():
+        if extra[name] != value:
+            raise ValueError(
+                f"the state was saved with {name}={extra[name]!r} and this optimizer has "
+                f"{name}={value!r}: their moments mean different things; make it with "
+                f"{name}={extra[name]!r}"
+            )
+    return extra
+
+
+def in_our_order(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Reorder a saved state so that parameters meet by name and not by position.
+
+    A state without names, or with other names, is left as it is.
+
+    Args:
+        state_dict: a saved state.
+        groups: this optimizer's parameter groups.
+    """
+    saved = state_dict["param_groups"]
+    named = [g for g in [*saved, *groups] if g.get("param_names") is None]
+    if named or len(saved) != len(groups):
+        return state_dict
+    position = {
+        name: index
+        for group in saved
+        for name, index in zip(group["param_names"], group["params"], strict=True)
+    }
+    ours = [name for group in groups for name in group["param_names"]]
+    if sorted(position) != sorted(ours):
+        return state_dict
+    state = {i: state_dict["state"][position[name]] for i, name in enumerate(ours)
+             if position[name] in state_dict["state"]}  # fmt: skip
+    out, start = [], 0
+    for old, new in zip(saved, groups, strict=True):
+        count = len(new["param_names"])
+        names = list(new["param_names"])
+        out.append({**old, "params": list(range(start, start + count)), "param_names": names})
+        start += count
+    return {**state_dict, "state": state, "param_groups": out}
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Copy nested tensors to a device, each in its own dtype.
+
+    ``step`` counters stay where torch keeps them, on the CPU.
+
+    Example:
+        >>> on_device({"a": [torch.ones(1)]}, torch.device("cpu"))
+        {'a': [tensor([1.])]}
+    """
+    if isinstance(value, Tensor):
+        return value.clone() if value.dim() == 0 else value.to(device, copy=True)
+    if isinstance(value, dict):
+        return {key: on_device(item, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [on_device(item, device) for item in value]
+    return value

@@ -1,0 +1,110 @@
+"""Which parameters are trained how, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from snopt.curvature import KroneckerRecorder, Slot
+from snopt.optim.config import Config
+
+__all__ = ["Row", "Summary", "summarise"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer, or one parameter that no factor covers.
+
+    Attributes:
+        name: its name in the model.
+        kind: its class.
+        trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"`` or ``"nothing"``.
+        parameters: how many numbers it has.
+        factors: sizes of its factors; 0 where a mode is left diagonal.
+        memory: bytes of factors, bases and moments.
+    """
+
+    name: str
+    kind: str
+    trained_by: str
+    parameters: int
+    factors: tuple[int, ...]
+    memory: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All rows; prints as a table.
+
+    Attributes:
+        rows: one for each layer or uncovered parameter.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all factors, bases and moments."""
+        return sum(row.memory for row in self.rows)
+
+    def __str__(self) -> str:
+        head = ("name", "kind", "trained by", "parameters", "factors", "MiB")
+        cells = [
+            (
+                row.name,
+                row.kind,
+                row.trained_by,
+                f"{row.parameters:,}",
+                " × ".join(map(str, row.factors)),
+                f"{row.memory / 2**20:.2f}",
+            )
+            for row in self.rows
+        ]
+        widths = [max(len(line[i]) for line in [head, *cells]) for i in range(len(head))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in [head, *cells]
+        ]
+        return "\n".join([*lines, f"optimizer state: {self.memory / 2**20:.2f} MiB"])
+
+
+def _slot_row(name: str, slot: Slot, sizes: list[list[int]]) -> Row:
+    view = slot.view
+    count = sum(p.numel() for p in view.parameters)
+    item = max(4, view.parameters[0].element_size())
+    # Factor and basis of every block, eigenvalues of every mode, two moments.
+    squares = sum(b * b for mode in sizes for b in mode) * view.groups
+    memory = (2 * squares + sum(view.mode_sizes) * view.groups + 2 * count) * item
+    where = "kronecker (ode)" if slot.in_field else "kronecker"
+    largest = tuple(max(mode, default=0) for mode in sizes)
+    return Row(name, type(view.module).__name__, where, count, largest, memory)
+
+
+def summarise(
+    model: nn.Module,
+    recorder: KroneckerRecorder,
+    group_of: Mapping[int, int],
+    config: Config,
+) -> Summary:
+    """Make the summary of an optimizer.
+
+    Args:
+        model: the model.
+        recorder: knows the covered layers.
+        group_of: parameters that are trained, by ``id``.
+        config: what the optimizer is.
+    """
+    del config
+    rows = [_slot_row(name, slot, recorder.sizes[name]) for name, slot in recorder.slots.items()]
+    covered = {id(p) for slot in recorder.slots.values() for p in slot.view.parameters}
+    for name, param in model.named_parameters():
+        if id(param) in covered:
+            continue
+        owner = model.get_submodule(name.rpartition(".")[0])
+        trained = id(param) in group_of
+        memory = 2 * param.numel() * param.element_size() if trained else 0
+        by = "adam" if trained else "nothing"
+        rows.append(Row(name, type(owner).__name__, by, param.numel(), (), memory))
+    return Summary(tuple(rows))

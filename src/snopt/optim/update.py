@@ -1,0 +1,241 @@
+"""One layer's update: pack, rotate, apply a rule, rotate back.
+
+The functions here take a layer's state as a plain dictionary of tensors (lists of them, one for
+each packed tensor) and return directions; they know of no model and no optimizer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from snopt.curvature import LayerFactors, Slot
+from snopt.precondition import (
+    Bases,
+    adam,
+    amortized,
+    carry_second_moment,
+    graft,
+    rotate,
+    rotate_back,
+    tikhonov,
+    transitions,
+)
+
+__all__ = [
+    "Graft",
+    "Hyper",
+    "LayerState",
+    "Rule",
+    "averaged",
+    "change_basis",
+    "Update",
+    "layer_directions",
+    "slot_update",
+]
+
+Rule: TypeAlias = Literal["adam", "amortized", "kronecker"]
+Graft: TypeAlias = Literal["adam", "sgd"]
+#: ``step``, ``factors``, ``bases``, ``values`` and moments; tensors in (nested) lists.
+LayerState: TypeAlias = dict[str, Any]
+
+#: One update of a layer: parameters, directions, gradients.
+Update: TypeAlias = tuple[list[Tensor], list[Tensor], list[Tensor]]
+
+#: Decay of the second moment that lends its step length when grafting.
+GRAFT_DECAY = 0.999
+GRAFT_EPS = 1e-8
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """What an update needs beside gradients and state.
+
+    Attributes:
+        rule: ``"adam"``, ``"amortized"`` (Algorithm 2) or ``"kronecker"`` (eq. ``tik-reg``).
+        momentum: β₁ of ``"adam"``; heavy-ball momentum of the others.
+        decay: β₂ of ``"adam"``; α of Algorithm 2.
+        damping: ε.
+        weight_decay: γ as part of the curvature (not for ``"adam"``, which decays apart).
+        batch_size: N of Algorithm 2's second moment.
+        scale: of the gradient: 1/N where the loss is a sum, so that it becomes that of a mean.
+        graft: whose step length to take, if any.
+    """
+
+    rule: Rule
+    momentum: float
+    decay: float
+    damping: float
+    weight_decay: float = 0.0
+    batch_size: int = 1
+    scale: float = 1.0
+    graft: Graft | None = None
+
+
+def averaged(
+    old: LayerFactors | None, new: LayerFactors, weight: float, count: int
+) -> LayerFactors:
+    """Average factors over refreshes, without bias towards the first.
+
+        Ā_k = w_k Ā_{k-1} + (1 - w_k) A_k,    w_k = (β - βᵏ) / (1 - βᵏ)
+
+    Args:
+        old: the average so far.
+        new: A_k.
+        weight: β.
+        count: k, from 1.
+
+    Example:
+        >>> one, three = (LayerFactors([[torch.tensor([[[c]]])]], (1,)) for c in (1.0, 3.0))
+        >>> averaged(one, three, 0.5, 2).modes[0][0]
+        tensor([[[2.3333]]])
+    """
+    if old is None or weight == 0:
+        return new
+    w = (weight - weight**count) / (1 - weight**count)
+    modes = [
+        [torch.lerp(b, a.to(b), w) for a, b in zip(before, after, strict=True)]
+        for before, after in zip(old.modes, new.modes, strict=True)
+    ]
+    return LayerFactors(modes, new.sizes)
+
+
+def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...], ...]) -> None:
+    """Put a layer in a new eigenbasis and carry its moments over.
+
+    A mean rotates; a second moment mixes with the squared entries of the rotation.
+
+    Args:
+        state: the layer's state.
+        bases: the new basis of each mode.
+        targets: the modes of each packed tensor.
+    """
+    old = state.get("bases")
+    state["bases"] = [list(mode) for mode in bases]
+    if old is None:
+        return
+    change = transitions(old, bases)
+    for i, modes in enumerate(targets):
+        turn = [change[m] for m in modes]
+        if "mean" in state:
+            state["mean"][i] = rotate(state["mean"][i], turn)
+        if "square" in state:
+            state["square"][i] = carry_second_moment(state["square"][i], turn)
+
+
+def _start(state: LayerState, name: str, gradients: list[Tensor]) -> list[Tensor]:
+    """A moment's tensors, zero at the start."""
+    if name not in state:
+        state[name] = [torch.zeros_like(g) for g in gradients]
+    moment: list[Tensor] = state[name]
+    return moment
+
+
+def layer_directions(
+    gradients: list[Tensor],
+    state: LayerState,
+    targets: tuple[tuple[int, ...], ...],
+    hyper: Hyper,
+) -> list[Tensor]:
+    """Directions of one layer's packed gradients, to be subtracted; moments are updated.
+
+    Args:
+        gradients: packed gradients, weight decay included where it belongs to the gradient.
+        state: the layer's state, with ``bases``.
+        targets: the modes of each packed tensor.
+        hyper: the rest.
+    """
+    state["step"] += 1
+    out = []
+    for i, (g, modes) in enumerate(zip(gradients, targets, strict=True)):
+        bases = [state["bases"][m] for m in modes]
+        X = _rule(rotate(g, bases), gradients, state, i, modes, hyper)
+        out.append(rotate_back(X, bases))
+    if hyper.graft is not None:
+        out = _grafted(out, gradients, state, hyper.graft)
+    if hyper.rule != "adam" and hyper.momentum:
+        buffers = _start(state, "momentum", gradients)
+        out = [buffer.mul_(hyper.momentum).add_(d) for buffer, d in zip(buffers, out, strict=True)]
+        out = [d.clone() for d in out]
+    return out
+
+
+def slot_update(slot: Slot, state: LayerState, hyper: Hyper) -> Update | None:
+    """Directions of one layer's parameters from their gradients.
+
+    Args:
+        slot: the layer.
+        state: its state.
+        hyper: the rest.
+
+    Returns:
+        None if the layer has no gradient now, or no basis yet.
+    """
+    params: list[Tensor] = list(slot.view.parameters)
+    if "bases" not in state or params[0].grad is None:
+        return None
+    state.setdefault("step", torch.zeros((), dtype=torch.int64))
+    # Half-precision parameters are preconditioned in single precision.
+    dtype = torch.promote_types(params[0].dtype, torch.float32)
+    grads = [(torch.zeros_like(p) if p.grad is None else p.grad).to(dtype) for p in params]
+    if hyper.scale != 1:
+        grads = [g * hyper.scale for g in grads]
+    if hyper.weight_decay:
+        grads = [g.add(p, alpha=hyper.weight_decay) for g, p in zip(grads, params, strict=True)]
+    packed = slot.view.pack(grads[0], grads[1] if len(grads) > 1 else None)
+    found = slot.view.unpack(layer_directions(packed, state, slot.view.target_modes, hyper))
+    directions = [d.to(params[0].dtype) for d in found if d is not None]
+    return params, directions, grads
+
+
+def _rule(
+    X: Tensor,
+    gradients: list[Tensor],
+    state: LayerState,
+    i: int,
+    modes: tuple[int, ...],
+    hyper: Hyper,
+) -> Tensor:
+    if hyper.rule == "adam":
+        mean, square = _start(state, "mean", gradients), _start(state, "square", gradients)
+        X, mean[i], square[i] = adam(
+            X,
+            mean[i],
+            square[i],
+            step=int(state["step"]),
+            momentum=hyper.momentum,
+            decay=hyper.decay,
+            damping=hyper.damping,
+        )
+        return X
+    if hyper.rule == "amortized":
+        S = _start(state, "second", gradients)
+        X, S[i] = amortized(
+            X,
+            S[i],
+            decay=hyper.decay,
+            damping=hyper.damping,
+            batch_size=hyper.batch_size,
+            weight_decay=hyper.weight_decay,
+        )
+        return X
+    values = [state["values"][m] for m in modes]
+    return tikhonov(X, values, damping=hyper.damping, weight_decay=hyper.weight_decay)
+
+
+def _grafted(
+    directions: list[Tensor], gradients: list[Tensor], state: LayerState, kind: Graft
+) -> list[Tensor]:
+    """Give each direction the length that Adam (without momentum) or SGD would take."""
+    if kind == "sgd":
+        return [graft(d, g) for d, g in zip(directions, gradients, strict=True)]
+    squares = _start(state, "graft_square", gradients)
+    correction = 1 - GRAFT_DECAY ** int(state["step"])
+    out = []
+    for d, g, v in zip(directions, gradients, squares, strict=True):
+        v.mul_(GRAFT_DECAY).addcmul_(g, g, value=1 - GRAFT_DECAY)
+        out.append(graft(d, g / ((v / correction).sqrt() + GRAFT_EPS)))
+    return out

@@ -1,0 +1,491 @@
+"""The contract of a drop-in optimizer, point by point."""
+
+import gc
+import itertools
+import math
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+import snopt
+from snopt.curvature import KroneckerOptions
+from snopt.optim import SNOpt
+from tests.optim.problems import (
+    Field,
+    euler_model,
+    image_batch,
+    mixed_model,
+    same_parameters,
+    train,
+)
+
+RULES = ["adam", "amortized", "kronecker"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_parameter_is_updated_and_the_loss_falls(rule):
+    model = mixed_model()
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=5)
+    losses = train(model, optimizer, 30, lambda seed: image_batch(32, seed % 4))
+    assert all(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    assert sum(losses[-4:]) < sum(losses[:4])
+
+
+def test_it_is_a_torch_optimizer_with_lr_in_every_group():
+    model = mixed_model()
+    optimizer = SNOpt(model, lr=0.25)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25]
+
+
+def test_groups_keep_their_own_options():
+    model = euler_model()
+    groups = [
+        {"params": list(model[0].parameters()), "lr": 0.0},
+        {"params": list(model[1].parameters())},
+    ]
+    optimizer = SNOpt(model, groups, lr=0.1)
+    before = [p.detach().clone() for p in model[0].parameters()]
+    head = model[1].weight.detach().clone()
+    model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+    optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(model[0].parameters(), before, strict=True))
+    assert not torch.equal(model[1].weight, head)
+
+
+def test_a_weight_and_its_bias_in_different_groups_are_trained_apart():
+    model = euler_model()
+    biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    weights = [p for name, p in model.named_parameters() if name.endswith("weight")]
+    optimizer = SNOpt(model, [{"params": weights}, {"params": biases, "weight_decay": 0.0}])
+    by = {row.name: row.trained_by for row in optimizer.summary().rows}
+    assert by["1"] == "kronecker"
+    assert by["1.bias"] == "adam"
+
+
+def test_only_the_given_parameters_are_trained():
+    model = euler_model()
+    optimizer = SNOpt(model, model[1].parameters(), lr=0.1)
+    before = [p.detach().clone() for p in model[0].parameters()]
+    model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+    optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(model[0].parameters(), before, strict=True))
+    assert list(optimizer.factors) == ["1"]
+
+
+def test_a_group_can_be_added_later():
+    model = euler_model()
+    optimizer = SNOpt(model, model[1].parameters(), lr=0.1)
+    optimizer.add_param_group({"params": list(model[0].parameters())})
+    model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+    optimizer.step()
+    assert set(optimizer.factors) == {"0.field.first", "0.field.last", "1"}
+
+
+def test_step_takes_a_closure_and_returns_its_loss():
+    model, twin = mixed_model(), mixed_model()
+    optimizer, other = SNOpt(model), SNOpt(twin)
+    x, y = image_batch()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() > 0
+    nn.functional.cross_entropy(twin(x), y).backward()
+    assert other.step() is None
+    assert same_parameters(model, twin)
+
+
+SCHEDULERS = {
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda k: 0.9**k),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda k: 0.9),
+    "StepLR": lambda o: lr_scheduler.StepLR(o, 2),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [1, 3]),
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o),
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 4),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 4),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.02, total_steps=6),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 1e-3, 1e-2, step_size_up=2),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0),
+    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.5)], [2]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_works(name):
+    model = euler_model()
+    optimizer = SNOpt(model, lr=1e-2)
+    scheduler = SCHEDULERS[name](optimizer)
+    rates = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+        optimizer.step()
+        scheduler.step(*([1.0] if name == "ReduceLROnPlateau" else []))
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert len(set(rates)) > 1
+    assert all(math.isfinite(rate) for rate in rates)
+
+
+def test_a_scheduler_moves_the_fallback_too():
+    def moved(factor):
+        model = mixed_model()
+        optimizer = SNOpt(model, lr=1e-2, fallback_lr=1e-3)
+        optimizer.param_groups[0]["lr"] *= factor
+        before = model.scale.detach().clone()
+        train(model, optimizer, 1)
+        return (model.scale.detach() - before).abs().max()
+
+    torch.testing.assert_close(moved(0.5), moved(1.0) / 2, rtol=1e-3, atol=1e-8)
+    torch.testing.assert_close(moved(1.0), torch.tensor(1e-3), rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_in_both_ways(set_to_none):
+    model = mixed_model()
+    optimizer = SNOpt(model)
+    train(model, optimizer, 1)
+    optimizer.zero_grad(set_to_none=set_to_none)
+    grads = [p.grad for p in model.parameters()]
+    assert all(g is None if set_to_none else not g.any() for g in grads)
+    optimizer.step()
+
+
+def test_zero_grad_may_stand_between_forward_and_backward():
+    model, twin = euler_model(), euler_model()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    optimizer, other = SNOpt(model), SNOpt(twin)
+    optimizer.zero_grad()
+    model(x).pow(2).mean().backward()
+    optimizer.step()
+    loss = twin(x).pow(2).mean()
+    other.zero_grad()
+    loss.backward()
+    other.step()
+    assert same_parameters(model, twin)
+
+
+def test_gradient_clipping_scales_what_is_preconditioned():
+    model = euler_model()
+    optimizer = SNOpt(model, rule="kronecker", damping=1.0, momentum=0.0, lr=1.0)
+    x = torch.randn(4, 3, dtype=torch.float64)
+    before = model[1].weight.detach().clone()
+    model(x).pow(2).mean().backward()
+    norm = float(nn.utils.clip_grad_norm_(model.parameters(), 1e-3))
+    optimizer.step()
+    clipped = model[1].weight.detach() - before
+    twin = euler_model()
+    other = SNOpt(twin, rule="kronecker", damping=1.0, momentum=0.0, lr=1.0)
+    twin(x).pow(2).mean().backward()
+    other.step()
+    whole = twin[1].weight.detach() - before
+    torch.testing.assert_close(clipped, whole * 1e-3 / norm, rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_accumulated_gradients_equal_the_whole_batch(rule):
+    x, y = (torch.randn(12, n, dtype=torch.float64) for n in (3, 2))
+    results = []
+    for parts in (1, 3):
+        model = euler_model()
+        optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
+        for _ in range(4):
+            optimizer.zero_grad()
+            for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True):
+                ((model(a) - b).pow(2).mean() / parts).backward()
+            optimizer.step()
+        results.append(model)
+    for p, q in zip(results[0].parameters(), results[1].parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+@pytest.mark.parametrize("rule", ["amortized", "adam"])
+def test_a_summed_loss_gives_the_same_updates_when_it_is_declared(rule):
+    x, y = (torch.randn(6, n, dtype=torch.float64) for n in (3, 2))
+    results = []
+    for reduction in ("mean", "sum"):
+        model = euler_model()
+        options = KroneckerOptions(reduction=reduction)
+        optimizer = SNOpt(model, rule=rule, lr=1e-2, damping=1e-3, curvature=options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            each = (model(x) - y).pow(2).mean(1)
+            (each.mean() if reduction == "mean" else each.sum()).backward()
+            optimizer.step()
+        results.append(model)
+    for p, q in zip(results[0].parameters(), results[1].parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_autocast_and_gradscaler():
+    model = mixed_model()
+    optimizer = SNOpt(model, lr=1e-2, refresh_every=2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    losses = []
+    for i in range(8):
+        x, y = image_batch(32, i % 2)
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+    assert set(optimizer.factors) == {"conv", "block.field.first", "block.field.last", "head"}
+    assert optimizer.factors["head"].A.dtype == torch.float32
+
+
+def test_a_step_skipped_by_the_scaler_does_not_spoil_the_factors():
+    model = euler_model(dtype=torch.float32)
+    optimizer = SNOpt(model, lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    for i in range(4):
+        optimizer.zero_grad()
+        x = torch.randn(4, 3) * (1e30 if i < 2 else 1.0)
+        scaler.scale(model(x).pow(2).mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert optimizer.counts.iterations == 2
+    assert optimizer.counts.dropped_calls > 0
+    assert optimizer.counts.refreshes == 1
+    assert all(torch.isfinite(f.B).all() for f in optimizer.factors.values())
+
+
+def test_frozen_and_gradient_free_parameters_are_left_alone():
+    model = mixed_model()
+    for p in (*model.conv.parameters(), *model.cell.parameters()):
+        p.requires_grad_(False)
+    unused = nn.Linear(2, 2)
+    model.unused = unused
+    before = [p.detach().clone() for p in (*model.conv.parameters(), *unused.parameters())]
+    optimizer = SNOpt(model, weight_decay=0.1)
+    train(model, optimizer, 3)
+    after = [*model.conv.parameters(), *unused.parameters()]
+    assert all(torch.equal(p, q) for p, q in zip(after, before, strict=True))
+    model.conv.requires_grad_(True)
+    optimizer.recorder.arm()
+    train(model, optimizer, 1)
+    assert not torch.equal(model.conv.weight, before[0])
+
+
+def test_evaluation_records_nothing():
+    model = mixed_model()
+    optimizer = SNOpt(model)
+    model.eval()
+    x, y = image_batch()
+    nn.functional.cross_entropy(model(x), y).backward()
+    assert all(slot.sums.modes is None for slot in optimizer.recorder.slots.values())
+
+
+def test_a_layer_that_is_never_called_as_a_module_is_trained_by_the_fallback():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.layer.weight, self.layer.bias)
+
+    model = Functional()
+    optimizer = SNOpt(model, lr=0.1)
+    before = model.layer.weight.detach().clone()
+    model(torch.randn(4, 3)).pow(2).mean().backward()
+    with pytest.warns(RuntimeWarning, match=r"layer.*Adam"):
+        optimizer.step()
+    torch.testing.assert_close((model.layer.weight - before).abs(), torch.full((2, 3), 0.1))
+
+
+def test_scope_ode_covers_the_vector_field_only():
+    optimizer = SNOpt(mixed_model(), scope="ode")
+    names = set(optimizer.recorder.slots)
+    assert names == {"block.field.first", "block.field.last"}
+
+
+def test_precondition_replaces_gradients_and_updates_nothing():
+    model, twin = euler_model(), euler_model()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    preconditioner = SNOpt(model, rule="amortized", momentum=0.0)
+    own = torch.optim.SGD(model.parameters(), lr=0.02)
+    optimizer = SNOpt(twin, rule="amortized", momentum=0.0, lr=0.02)
+    for _ in range(3):
+        for net in (model, twin):
+            net.zero_grad()
+            net(x).pow(2).mean().backward()
+        preconditioner.precondition_()
+        own.step()
+        optimizer.step()
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+@pytest.mark.parametrize("graft", ["adam", "sgd"])
+def test_grafting_takes_the_other_methods_step_length(graft):
+    model = euler_model()
+    optimizer = SNOpt(model, rule="kronecker", momentum=0.0, lr=1.0, graft=graft)
+    before = [model[1].weight.detach().clone(), model[1].bias.detach().clone()]
+    model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+    g = torch.cat([model[1].weight.grad, model[1].bias.grad[:, None]], 1)
+    optimizer.step()
+    moved = torch.cat(
+        [model[1].weight.detach() - before[0], (model[1].bias.detach() - before[1])[:, None]], 1
+    )
+    want = g.norm() if graft == "sgd" else torch.ones_like(g).norm()
+    torch.testing.assert_close(moved.norm(), want, rtol=1e-5, atol=0)
+
+
+def test_kl_clip_shortens_the_step():
+    def moved(clip):
+        model = euler_model()
+        optimizer = SNOpt(model, rule="amortized", momentum=0.0, lr=1.0, kl_clip=clip)
+        before = model[1].weight.detach().clone()
+        torch.manual_seed(0)
+        model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+        optimizer.step()
+        return float((model[1].weight.detach() - before).norm())
+
+    assert moved(1e-6) < 0.01 * moved(None)
+    assert moved(1e9) == pytest.approx(moved(None))
+
+
+@pytest.mark.parametrize("oversize", ["block", "diagonal"])
+@pytest.mark.parametrize("conv", ["kfc", "per_axis"])
+@pytest.mark.parametrize("rule", RULES)
+def test_large_modes_are_cut_and_still_train(oversize, conv, rule):
+    model = mixed_model()
+    options = KroneckerOptions(conv=conv, max_size=2, oversize=oversize)
+    optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2, curvature=options)
+    losses = train(model, optimizer, 16, lambda seed: image_batch(32, 0))
+    assert losses[-1] < losses[0]
+    assert max(max(row.factors, default=0) for row in optimizer.summary().rows) <= 2
+
+
+def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
+    model = mixed_model()
+    optimizer = SNOpt(model)
+    summary = optimizer.summary()
+    assert sum(row.parameters for row in summary.rows) == sum(p.numel() for p in model.parameters())
+    rows = {row.name: row for row in summary.rows}
+    assert rows["block.field.first"].trained_by == "kronecker (ode)"
+    assert rows["block.field.first"].factors == (4, 4)
+    assert rows["conv"].factors == (3, 1, 9)
+    assert rows["cell.weight_ih"].trained_by == "adam"
+    text = str(summary)
+    assert "kronecker (ode)" in text
+    assert "MiB" in text
+
+
+def test_memory_in_the_summary_is_what_the_state_holds():
+    model = euler_model(dtype=torch.float32)
+    optimizer = SNOpt(model)
+    model(torch.randn(4, 3)).pow(2).mean().backward()
+    optimizer.step()
+    held = 0
+    stack = list(optimizer.state.values())
+    while stack:
+        item = stack.pop()
+        if isinstance(item, torch.Tensor):
+            held += item.numel() * item.element_size() if item.dim() else 0
+        else:
+            stack.extend(item.values() if isinstance(item, dict) else item)
+    assert held == optimizer.summary().memory
+
+
+def test_functional_solves_through_the_optimizers_observer():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.field = Field()
+            self.head = nn.Linear(3, 2)
+
+    model = Model()
+    optimizer = SNOpt(model, fields=[model.field])
+    x = snopt.odeint(
+        model.field, torch.randn(4, 3), torch.tensor([0.0, 1.0]),
+        observer=optimizer.observer(model.field),
+    )[-1]  # fmt: skip
+    model.head(x).pow(2).mean().backward()
+    optimizer.step()
+    assert set(optimizer.factors) == {"field.first", "field.last", "head"}
+    with pytest.raises(ValueError, match=r"fields=\[that module\]"):
+        optimizer.observer(Field())
+
+
+def test_nothing_stays_on_the_model_between_refreshes():
+    model = mixed_model()
+    optimizer = SNOpt(model, refresh_every=10)
+    train(model, optimizer, 1)
+    assert all(not module._forward_hooks for module in model.modules())
+    assert model.block.observer is None
+
+
+def test_no_reference_cycles():
+    gc.collect()
+    gc.disable()
+    try:
+        model = mixed_model()
+        optimizer = SNOpt(model)
+        train(model, optimizer, 2)
+        refs = [weakref.ref(optimizer), weakref.ref(optimizer.recorder), weakref.ref(model)]
+        del optimizer, model
+        assert [ref() for ref in refs] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_memory_does_not_grow():
+    model = euler_model(steps=1, dtype=torch.float32)
+    optimizer = SNOpt(model, lr=1e-4, refresh_every=3)
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    counts = []
+    for i in range(1000):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3)).pow(2).mean().backward()
+        optimizer.step()
+        if i in (99, 999):
+            counts.append(alive())
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "sgd"}, "unknown rule 'sgd'"),
+        ({"lr": -1.0}, "lr=-1.0 must not be negative"),
+        ({"decay": 1.0}, "decay=1.0 must be below 1"),
+        ({"refresh_every": 0}, "refresh_every=0"),
+        ({"kl_clip": 0.0}, "kl_clip=0.0"),
+        ({"graft": "lamb"}, "unknown graft 'lamb'"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        SNOpt(euler_model(), **options)
+
+
+def test_every_combination_of_rule_and_curvature_runs():
+    kinds = itertools.product(RULES, ["expand", "reduce", "trace"], ["gradient", "ggn", "sampled"])
+    for rule, sharing, terminal in kinds:
+        model = mixed_model()
+        options = KroneckerOptions(
+            conv="kfc", sharing=sharing, terminal=terminal, loss="cross_entropy"
+        )
+        optimizer = SNOpt(model, rule=rule, lr=1e-3, curvature=options)
+        train(model, optimizer, 2)
+        assert set(optimizer.factors) == {"conv", "block.field.first", "block.field.last", "head"}
