@@ -43,7 +43,9 @@ def _snopt(workload: Workload, adjoint: str, compiled: bool = False) -> Flow:
     )
 
 
-CONTENDERS: dict[str, Callable[[Workload], Flow]] = {
+Makers = dict[str, Callable[[Workload], Flow]]
+
+CONTENDERS: Makers = {
     BASELINE: partial(_torchdiffeq, torchdiffeq.odeint_adjoint),
     "torchdiffeq_direct": partial(_torchdiffeq, torchdiffeq.odeint),
     "snopt_checkpoint": partial(_snopt, adjoint="checkpoint"),
@@ -56,15 +58,18 @@ class Trial:
     """One contender on its own copy of one workload.
 
     Args:
-        contender: A key of :data:`CONTENDERS`.
+        contender: A key of ``makers``.
         case: A key of :data:`benchmarks.cases.CASES`.
         form: The form of the case's field.
+        makers: What makes the contender's flow.
     """
 
-    def __init__(self, contender: str, case: str, form: str) -> None:
+    def __init__(
+        self, contender: str, case: str, form: str, makers: Makers = CONTENDERS
+    ) -> None:
         self.compiled = contender.endswith("compiled")
         self.workload = build(case, form)
-        self.flow = CONTENDERS[contender](self.workload)
+        self.flow = makers[contender](self.workload)
         self.inputs = self.workload.inputs.clone().requires_grad_()
 
     def forward(self) -> Tensor:

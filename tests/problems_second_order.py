@@ -16,13 +16,23 @@ DTYPE = torch.float64
 def relative(found: Tensor, true: Tensor) -> float:
     """Distance of two tensors in units of the second."""
     assert found.shape == true.shape
-    return float(torch.linalg.vector_norm(found - true) / torch.linalg.vector_norm(true))
+    return float(
+        torch.linalg.vector_norm((found - true).detach()) / torch.linalg.vector_norm(true.detach())
+    )
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return scale * torch.randn(*shape, generator=generator, dtype=DTYPE)
 
+
+#: Eight equal steps of dopri8: an adaptive method that may take one size of step only.
+HELD = {
+    "method": "dopri8",
+    "options": {"first_step": 1 / 8, "min_step": 1 / 8, "max_step": 1 / 8},
+}
+#: A few steps, for what must agree to rounding with the same steps.
+COARSE = {"method": "rk4", "options": {"step_size": 1 / 6}}
 
 # -------------------------------------------------------------------------------- fields
 
@@ -171,9 +181,7 @@ class Rollout:
     field: nn.Module
     x0: Tensor
     times: tuple[float, float] = (0.0, 1.0)
-    solver: dict[str, object] = attribute(
-        default_factory=lambda: {"method": "rk4", "options": {"step_size": 1 / 48}}
-    )
+    solver: dict[str, object] = attribute(default_factory=lambda: HELD)
 
     @property
     def z(self) -> Tensor:
@@ -225,7 +233,9 @@ class Rollout:
         return torch.autograd.grad(self.cost(z, terminal, running), z)[0]
 
     def jacobian(self) -> Tensor:
-        return torch.autograd.functional.jacobian(lambda z: self.end(z).reshape(-1), self.z, vectorize=True)
+        return torch.autograd.functional.jacobian(
+            lambda z: self.end(z).reshape(-1), self.z, vectorize=True
+        )
 
     def ggn(self, terminal: Callable, running: Callable | None = None) -> Tensor:
         """Jᵀ Φ_xx J, and the same for a running cost at Gauss nodes along the path."""
@@ -272,12 +282,15 @@ def observed_orders(errors: list[float]) -> list[float]:
     return torch.log2(values[:-1] / values[1:]).tolist()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def mlp_truth(
-    terminal: Callable, running: Callable | None = None, times: tuple[float, float] = (0.0, 1.0)
+    terminal: Callable,
+    running: Callable | None = None,
+    times: tuple[float, float] = (0.0, 1.0),
+    coarse: bool = False,
 ) -> dict[str, Tensor]:
     """Autograd's gradient, Gauss-Newton matrix and Hessian of the MLP, computed once."""
-    rollout = Rollout(TimedMLP(), POINTS, times)
+    rollout = Rollout(TimedMLP(), POINTS, times, COARSE if coarse else HELD)
     return {
         "Q": rollout.cost(rollout.z, terminal, running).detach(),
         "gradient": rollout.gradient(terminal, running),

@@ -28,7 +28,7 @@ from tests.problems_second_order import (
 )
 
 MEDIUM = {"method": "rk4", "options": {"step_size": 1 / 16}}
-FINE = {"method": "rk4", "options": {"step_size": 1 / 64}}
+FINE = {"method": "dopri8", "rtol": 1e-9, "atol": 1e-10}
 BLOCKS = ("Q_xx", "Q_xu", "Q_uu")
 
 
@@ -66,9 +66,7 @@ def test_bilinear_field_has_the_closed_form():
     field, x0, y, T = BilinearField(), random(3, seed=5), random(2, 3, seed=6), 0.8
     W = field.W.detach() * T
     J = [exp_derivative(W, T * e.reshape(3, 3)) @ x0 for e in torch.eye(9, dtype=DTYPE)]
-    thin = low_rank(
-        field, x0, (0.0, T), OuterProducts(y, torch.ones(2)), rtol=1e-11, atol=1e-12
-    )
+    thin = low_rank(field, x0, (0.0, T), OuterProducts(y, torch.ones(2)), rtol=1e-11, atol=1e-12)
     assert relative(thin.q, y @ torch.linalg.matrix_exp(W)) < 1e-9
     assert relative(thin.p, y @ torch.stack(J, dim=1)) < 1e-9
 
@@ -91,9 +89,7 @@ def test_truncated_rank_keeps_the_largest_eigenvalues():
 
 
 def test_gradient_factor_is_the_rank_one_choice():
-    thin = low_rank(
-        TimedMLP(), POINTS, (0.0, 1.0), gradient_factor(cross_entropy, 1 / 4), **FINE
-    )
+    thin = low_rank(TimedMLP(), POINTS, (0.0, 1.0), gradient_factor(cross_entropy, 1 / 4), **FINE)
     gradient = mlp_truth(cross_entropy)["gradient"]
     assert thin.rank == 1
     assert relative(thin.p[0], 0.5 * gradient[4:]) < 1e-7
@@ -148,13 +144,9 @@ def test_factors_converge_with_the_order_of_the_solver(method, order):
     y = OuterProducts(random(2, 4, seed=7), torch.ones(2))
 
     def solved(h):
-        return low_rank(
-            TimedMLP(), POINTS, (0.0, 1.0), y, method=method, options={"step_size": h}
-        )
+        return low_rank(TimedMLP(), POINTS, (0.0, 1.0), y, method=method, options={"step_size": h})
 
-    true = low_rank(
-        TimedMLP(), POINTS, (0.0, 1.0), y, method="dopri8", rtol=1e-12, atol=1e-13
-    )
+    true = low_rank(TimedMLP(), POINTS, (0.0, 1.0), y, method="dopri8", rtol=1e-12, atol=1e-13)
     runs = [solved(1 / steps) for steps in (24, 48)]
     for name in ("q", "p"):
         errors = [relative(getattr(run, name), getattr(true, name)) for run in runs]

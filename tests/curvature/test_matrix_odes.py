@@ -34,13 +34,14 @@ from tests.problems_second_order import (
 )
 
 NAMES = ("Q", "Q_x", "Q_u", "Q_xx", "Q_xu", "Q_uu")
-FINE = {"method": "rk4", "options": {"step_size": 1 / 64}}
+RK4 = {"method": "rk4", "options": {"step_size": 1 / 64}}
+FINE = {"method": "dopri8", "rtol": 1e-9, "atol": 1e-10}
 SHORT = {"method": "rk4", "options": {"step_size": 1 / 8}}
-TIGHT = {"method": "dopri5", "rtol": 1e-11, "atol": 1e-12}
+TIGHT = {"method": "dopri5", "rtol": 1e-10, "atol": 1e-11}
 METHODS = {
-    "rk4": FINE,
+    "rk4": RK4,
     "dopri5": TIGHT,
-    "dopri8": {"method": "dopri8", "rtol": 1e-11, "atol": 1e-12},
+    "dopri8": FINE,
     "implicit_adams": {
         "method": "implicit_adams",
         "rtol": 1e-11,
@@ -131,7 +132,7 @@ def test_indefinite_terminal_cost(exact):
 
 
 def test_convolutional_field():
-    x0 = random(1, 2, 3, 3, seed=8)
+    x0 = random(1, 2, 2, 2, seed=8)
     rollout = Rollout(ConvField(), x0)
 
     def cost(x):
@@ -141,9 +142,7 @@ def test_convolutional_field():
     z = rollout.z
     v = random(len(z), seed=9)
     _, Hv = torch.autograd.functional.hvp(lambda z: rollout.cost(z, cost), z, v)
-    H = torch.cat(
-        [torch.cat([found.Q_xx, found.Q_xu], 1), torch.cat([found.Q_ux, found.Q_uu], 1)]
-    )
+    H = torch.cat([torch.cat([found.Q_xx, found.Q_xu], 1), torch.cat([found.Q_ux, found.Q_uu], 1)])
     assert relative(H @ v, Hv) < 1e-7
 
 
@@ -254,7 +253,7 @@ def test_every_derivative_converges_with_the_order_of_the_solver(method, order, 
 
     true = differential_programming(
         field, x0, (0.0, 1.0), terminal, mixed_running, exact=exact, method="dopri8",
-        rtol=1e-11, atol=1e-12,
+        rtol=1e-10, atol=1e-11,
     )  # fmt: skip
     runs = [solved(steps) for steps in ((24, 48) if order < 3 else (8, 16))]
     for name in NAMES:

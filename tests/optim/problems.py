@@ -25,25 +25,26 @@ def euler_model(steps=4, dtype=torch.float64, seed=0):
     return nn.Sequential(block, nn.Linear(3, 2)).to(dtype)
 
 
-def mixed_model(seed=0):
+class Mixed(nn.Module):
     """Layers of every fate: covered inside and outside, norms, a recurrent cell, a free one."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3)
+        self.norm = nn.LayerNorm(3)
+        self.block = snopt.NeuralODE(Field(), 1.0, method="rk4", options={"step_size": 0.5})
+        self.cell = nn.GRUCell(3, 3)
+        self.scale = nn.Parameter(torch.ones(3))
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        x = self.norm(torch.relu(self.conv(x)).mean((2, 3)))
+        x = self.cell(x, self.block(x)) * self.scale
+        return self.head(x)
+
+
+def mixed_model(seed=0):
     torch.manual_seed(seed)
-
-    class Mixed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(1, 3, 3)
-            self.norm = nn.LayerNorm(3)
-            self.block = snopt.NeuralODE(Field(), 1.0, method="rk4", options={"step_size": 0.5})
-            self.cell = nn.GRUCell(3, 3)
-            self.scale = nn.Parameter(torch.ones(3))
-            self.head = nn.Linear(3, 2)
-
-        def forward(self, x):
-            x = self.norm(torch.relu(self.conv(x)).mean((2, 3)))
-            x = self.cell(x, self.block(x)) * self.scale
-            return self.head(x)
-
     return Mixed()
 
 

@@ -75,7 +75,7 @@ class ParameterGradient:
             x: Packed state.
             Q_x: Packed adjoint.
         """
-        leaf, value = tape(self._request.field, torch.tensor(t, dtype=x.dtype, device=x.device), x)
+        _, value = tape(self._request.field, torch.tensor(t, dtype=x.dtype, device=x.device), x)
         self._request.took_backward(1)
         if value.requires_grad and self.gradient.params:
             found = torch.autograd.grad(value, self.gradient.params, Q_x, allow_unused=True)
@@ -233,7 +233,7 @@ def _walk_black_box(
             told.setdefault(t, []).append((listener, weight))
     nodes = sorted((t for t in told if t not in (a, b)), reverse=b > a)
     solution = solve_black_box(settings, augmented, pair, [b, *nodes, a], packing)
-    for t, state in zip([b, *nodes, a], solution.states):
+    for t, state in zip([b, *nodes, a], solution.states, strict=True):
         for listener, weight in told.get(t, ()):
             listener.node(t, weight, *augmented.split(state))
     return solution.states[-1]

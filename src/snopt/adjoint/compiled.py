@@ -64,7 +64,7 @@ def pure_field(field: nn.Module, packing: Packing,
     """
 
     def evaluate(params: Sequence[Tensor], t: Tensor, x: Tensor) -> Tensor:
-        given = dict(zip(names, params))
+        given = dict(zip(names, params, strict=True))
         return packing.pack(torch.func.functional_call(field, given, (t, packing.unpack(x))))
 
     return evaluate
@@ -123,7 +123,7 @@ def pull_function(evaluate: Callable[..., Tensor], tableau: Tableau) -> PullFunc
                 stages.write(i, evaluate(params, t + tableau.c[i] * h, at))
             return stages.weighted(x, tableau.b, h)
 
-        _, back = torch.func.vjp(end, x, list(params))
+        back = torch.func.vjp(end, x, list(params))[1]
         return back(cotangent)
 
     return pull
@@ -162,7 +162,6 @@ class CompiledRungeKutta(RungeKutta):
         tableau = request.settings.tableau
         assert tableau is not None
         super().__init__(tableau, request.field, x0, request.settings.tolerance(request.packing))
-        self.stages = StageList()
         self._steps, self._params = steps, params
         self._end_time, self._keep = request.times[-1], request.keep
         self._taped: TapedStep | None = None
@@ -262,7 +261,7 @@ class CompiledCheckpoint:
                 return [x0, *_Compiled.apply(request, steps, self, x0, *params)]
             except SolveError:
                 raise
-            except Exception as failure:  # whatever a compiler raises, the eager path works
+            except Exception as failure:  # noqa: BLE001 - whatever a compiler raises, eager works
                 self.give_up(failure)
         return solve_checkpoint(request, x0, params)
 
@@ -339,7 +338,8 @@ class _Back:
         self.gradient = GradientSum(params)
 
     def run(self, marks: Sequence[StepMark], starts: Sequence[Tensor],
-            kept: Sequence[TapedStep | None], gradients: Sequence[Tensor | None]) -> Tensor:  # fmt: skip
+            kept: Sequence[TapedStep | None],
+            gradients: Sequence[Tensor | None]) -> Tensor:  # fmt: skip
         """Go through the steps, last first."""
         lam = torch.zeros_like(starts[0])
         joint: Joint | None = None
@@ -353,13 +353,16 @@ class _Back:
             taped = kept[n - len(marks)] if n >= len(marks) - len(kept) else None
             before = self.through(mark, x, lam, inside, taped)
             if self.request.observer is not None:
-                step = StepPullback(self.tableau, self.request.field, self.params, mark.t, mark.h, x)
+                step = StepPullback(
+                    self.tableau, self.request.field, self.params, mark.t, mark.h, x
+                )
                 joint = observe_step(self.request, step, before, lam, inside, joint)
             lam = before
         return lam
 
     def through(self, mark: StepMark, x: Tensor, lam: Tensor,
-                inside: Sequence[tuple[float, Tensor]], taped: TapedStep | None) -> Tensor:  # fmt: skip
+                inside: Sequence[tuple[float, Tensor]],
+                taped: TapedStep | None) -> Tensor:  # fmt: skip
         """Pull back through one step."""
         if inside or self.owner.broken:
             return self.eagerly(mark, x, lam, inside)
@@ -374,7 +377,7 @@ class _Back:
                 th = torch.tensor((mark.t, mark.h), dtype=real_dtype(x.dtype), device=x.device)
                 before, rest = self.pull(x, lam, th, self.params)
                 self.request.took_backward(self.tableau.stages)
-        except Exception as failure:  # as in the forward pass
+        except Exception as failure:  # noqa: BLE001 - as in the forward pass
             self.owner.give_up(failure)
             return self.eagerly(mark, x, lam, inside)
         self.gradient.add(rest)

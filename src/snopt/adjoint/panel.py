@@ -136,7 +136,9 @@ class _Dense:
             step.stages.write(step.have, after.k)
             step.have += 1
         with torch.no_grad():
-            fill(step.stages, step.tableau, step.field, step.times, step.h, step.x, step.have, total)
+            fill(
+                step.stages, step.tableau, step.field, step.times, step.h, step.x, step.have, total
+            )
         request.took_backward(total - step.have)
         step.have = total
 

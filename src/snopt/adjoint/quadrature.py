@@ -17,13 +17,11 @@ Nodes = list[tuple[float, float]]
 
 
 class Quadrature(Protocol):
-    """A rule that puts nodes on panels.
+    """A rule that puts nodes on panels."""
 
-    Attributes:
-        stages: Whether fixed-step methods tell their own stages instead of panel nodes.
-    """
-
-    stages: bool
+    @property
+    def stages(self) -> bool:
+        """Whether fixed-step methods tell their own stages instead of panel nodes."""
 
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
         """Nodes ``(t, weight)`` between ``a`` and ``b``.
@@ -52,7 +50,9 @@ def gauss(n: int) -> tuple[tuple[float, float], ...]:
         0.25
     """
     nodes, weights = np.polynomial.legendre.leggauss(n)
-    return tuple((float(0.5 * (x + 1.0)), float(0.5 * w)) for x, w in zip(nodes, weights))
+    return tuple(
+        (float(0.5 * (x + 1.0)), float(0.5 * w)) for x, w in zip(nodes, weights, strict=True)
+    )
 
 
 @dataclass(frozen=True)

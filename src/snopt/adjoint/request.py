@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Request:
     times: Sequence[float]
     settings: Settings
     backward: Settings
-    stats: SolveStats = field(default_factory=SolveStats)
+    stats: SolveStats = dataclasses.field(default_factory=SolveStats)
     first_step: float | None = None
     grid: Sequence[float] | None = None
     observer: NodeObserver | None = None

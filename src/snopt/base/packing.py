@@ -65,12 +65,14 @@ class Packing:
         kinds = {(part.dtype, str(part.device)) for part in parts}
         if len(kinds) > 1:
             raise InvalidState(
-                f"the parts of the initial state differ in dtype or device: {sorted(map(str, kinds))}; "
-                "bring them to one dtype and device, for example with `.to(x[0])`."
+                "the parts of the initial state differ in dtype or device: "
+                f"{sorted(map(str, kinds))}; bring them to one, for example with `.to(x[0])`."
             )
         dtype = parts[0].dtype
         if not (dtype.is_floating_point or dtype.is_complex):
-            raise InvalidState(f"the initial state has dtype {dtype}; use `.float()` or `.double()`.")
+            raise InvalidState(
+                f"the initial state has dtype {dtype}; use `.float()` or `.double()`."
+            )
         if sum(part.numel() for part in parts) == 0:
             raise InvalidState("the initial state has no entries (an empty batch?).")
         return Packing(_layout(state), tuple(part.numel() for part in parts))
@@ -167,7 +169,7 @@ class Packing:
                 f"the field returned {len(outs)} tensors for a state of {len(states)}; "
                 "return one derivative for each part of the state."
             )
-        for i, (k, part) in enumerate(zip(outs, states)):
+        for i, (k, part) in enumerate(zip(outs, states, strict=True)):
             if k.shape != part.shape:
                 raise FieldOutputError(
                     f"the field returned shape {tuple(k.shape)} for a state of shape "

@@ -60,9 +60,7 @@ class CostToGo:
             >>> CostToGo.split(torch.tensor(1.0), whole[0], whole, 2, exact=True).Q_xu
             tensor([[2.], [5.]])
         """
-        return CostToGo(
-            Q, Q_z[:m], Q_z[m:], Q_zz[:m, :m], Q_zz[:m, m:], Q_zz[m:, m:], exact=exact
-        )
+        return CostToGo(Q, Q_z[:m], Q_z[m:], Q_zz[:m, :m], Q_zz[:m, m:], Q_zz[m:, m:], exact=exact)
 
     def with_weight_decay(self, gamma: float, u: Tensor) -> CostToGo:
         r"""Add weight decay after the solve (the Remark after ``eq:layer-kfac``).

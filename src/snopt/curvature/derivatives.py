@@ -11,7 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["hessian", "jacobian", "pushforward"]
+__all__ = ["hessian", "jacobian", "pullback", "pushforward"]
+
+
+def pullback(f: Callable[..., Any], *primals: Tensor) -> tuple[Any, Callable[..., Any]]:
+    """Value of a function and the map from cotangents of it to cotangents of its arguments.
+
+    Args:
+        f: A function of tensors.
+        *primals: Where.
+
+    Returns:
+        The value and the pull-back, which returns a tuple.
+
+    Example:
+        >>> value, pull = pullback(lambda x: x * x, torch.tensor(3.0))
+        >>> value, pull(torch.tensor(1.0))
+        (tensor(9.), (tensor(6.),))
+    """
+    found: Any = torch.func.vjp(f, *primals)
+    return found[0], found[1]
 
 
 def jacobian(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,7 +47,7 @@ def jacobian(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
         >>> jacobian(lambda z: z[:1] * z[1], torch.tensor([2.0, 3.0]))
         (tensor([6.]), tensor([[3., 2.]]))
     """
-    value, pull = torch.func.vjp(f, z)
+    value, pull = pullback(f, z)
     eye = torch.eye(value.numel(), dtype=value.dtype, device=value.device)
     (rows,) = torch.func.vmap(pull)(eye)
     return value, rows
@@ -51,7 +70,7 @@ def hessian(f: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
     gradient = torch.func.grad(f)
     try:
         H: Tensor = torch.func.jacfwd(gradient)(z)
-    except NotImplementedError:  # an operation without a forward-mode rule
+    except RuntimeError:  # an operation whose gradient has no forward-mode rule, or a broken one
         H = torch.func.jacrev(gradient)(z)
     return 0.5 * (H + H.mT)
 
@@ -77,14 +96,15 @@ def pushforward(
         (tensor(6.), tensor([3., 2.]))
     """
 
-    def forward(*v: Tensor) -> tuple[Any, Any]:
-        value, along = torch.func.jvp(f, primals, v)
-        return value, along
+    def forward(*v: Tensor) -> Any:
+        return torch.func.jvp(f, primals, v)
 
+    ways: Any = (None, 0)  # the value is the same for all directions
     try:
-        return torch.func.vmap(forward, out_dims=(None, 0))(*tangents)  # type: ignore[no-any-return]
-    except NotImplementedError:  # no forward-mode rule: pull back twice instead
-        value, pull = torch.func.vjp(f, *primals)
+        value, along = torch.func.vmap(forward, out_dims=ways)(*tangents)
+    except RuntimeError:  # no forward-mode rule, or a broken one: pull back twice instead
+        value, pull = pullback(f, *primals)
         zero = torch.utils._pytree.tree_map(torch.zeros_like, value)
-        _, push = torch.func.vjp(pull, zero)
-        return value, torch.func.vmap(lambda *v: push(v)[0])(*tangents)
+        _, push = pullback(pull, zero)
+        along = torch.func.vmap(lambda *v: push(v)[0])(*tangents)
+    return value, along

@@ -81,9 +81,7 @@ def curvature_operator(
 
     def multiply(columns: Any) -> Any:
         rows = torch.as_tensor(np.asarray(columns)).reshape(size, -1).mT
-        found = vector_product(
-            problem, solver, rows, wrt=wrt, adjoint=adjoint, exact=KINDS[kind]
-        )
+        found = vector_product(problem, solver, rows, wrt=wrt, adjoint=adjoint, exact=KINDS[kind])
         return found.mT.cpu().numpy().reshape(np.shape(columns))
 
     dtype = problem.x0.new_zeros(0).cpu().numpy().dtype

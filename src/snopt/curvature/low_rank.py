@@ -78,7 +78,8 @@ class LowRank:
             >>> two.product(torch.tensor([1.0, 1.0]), gamma=0.5)
             tensor([3.5000, 6.5000])
         """
-        return (v @ self.p.mT * self.sign) @ self.p + gamma * v
+        weights: Tensor = v @ self.p.mT * self.sign
+        return torch.add(weights @ self.p, v, alpha=gamma)
 
     def eigenvalues(self) -> Tensor:
         """The R eigenvalues of ``Q_uu`` that may differ from zero, in rising order.
@@ -93,7 +94,8 @@ class LowRank:
         """
         _, triangle = torch.linalg.qr(self.p.mT)
         small = (triangle * self.sign) @ triangle.mT
-        return torch.linalg.eigvalsh(0.5 * (small + small.mT))
+        values: Tensor = torch.linalg.eigvalsh(0.5 * (small + small.mT))
+        return values
 
 
 def low_rank(
@@ -168,9 +170,7 @@ def low_rank(
     return LowRank(w[:, :m], w[:, m:], ends.sign.to(x1))
 
 
-def vector_slopes(
-    problem: FlatProblem, t: Tensor, x: Tensor, w: Tensor
-) -> tuple[Tensor, Tensor]:
+def vector_slopes(problem: FlatProblem, t: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     r"""Time derivatives of x and of all :math:`w_i = (q_i, p_i)` (``eq:vector-ode``).
 
     Args:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snopt.base.types import State, leaves
-from snopt.curvature.derivatives import hessian
+from snopt.curvature.derivatives import hessian, pullback
 from snopt.curvature.flat_problem import TerminalCost
 from snopt.curvature.terminal import Loss, ggn_factors
 
@@ -180,7 +180,7 @@ def loss_factors(
             state = rebuild(v)
             return state if readout is None else readout(state)
 
-        value, pull = torch.func.vjp(outputs, flat)
+        value, pull = pullback(outputs, flat)
         N = value.shape[0]
         # One factor a class for all examples, each divided by N: take the examples apart.
         classes = torch.stack(ggn_factors(value, loss)) * (N if reduction == "sum" else N**0.5)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from snopt.base.errors import unknown
 from snopt.base.types import State
-from snopt.curvature.derivatives import pushforward
+from snopt.curvature.derivatives import pullback, pushforward
 from snopt.curvature.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
 from snopt.curvature.integration import Solver
 from snopt.curvature.step_products import Direction, step_product, terminal_tangent
@@ -201,9 +201,7 @@ def _continuous_product(
 
     def forward(t: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         x, dx = state
-        slope, along = pushforward(
-            lambda x, u: problem.F(t, x, u), (x, problem.u), (dx, v_u)
-        )
+        slope, along = pushforward(lambda x, u: problem.F(t, x, u), (x, problem.u), (dx, v_u))
         return slope, along
 
     def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -239,7 +237,7 @@ def _adjoint_slopes(
         H_z = torch.func.grad(hamiltonian, both)
         (H_x, _), tangents = pushforward(H_z, (x, u, Q_x), (direction.x, direction.u, dQ_x))
         return H_x, torch.cat(tangents, dim=1)
-    _, pull = torch.func.vjp(lambda x, u: problem.F(t, x, u), x, u)
+    _, pull = pullback(lambda x, u: problem.F(t, x, u), x, u)
     dw = torch.cat(torch.func.vmap(pull)(dQ_x), dim=1)
     back = torch.zeros_like(Q_x)  # nobody reads Q_x for the Gauss-Newton matrix
     if problem.running_cost is not None:

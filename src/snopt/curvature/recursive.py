@@ -104,7 +104,9 @@ def recursive_hessian_product(
 def _gradient(problem: FlatProblem, solver: Solver, u: Tensor, *, create_graph: bool) -> Tensor:
     """The gradient in u, itself differentiable if asked."""
     with torch.enable_grad():
-        x1 = _RecursiveSolve.apply(solver, problem.F, problem.t0, problem.t1, problem.x0, u)
+        parts = (problem.m,)
+        times = (problem.t0, problem.t1)
+        x1 = _RecursiveSolve.apply(solver, problem.F, parts, times, problem.x0, u)
         cost = problem.terminal(x1)
         return torch.autograd.grad(cost, u, create_graph=create_graph)[0]
 
@@ -135,7 +137,8 @@ def adjoint_field(F: FlatField, m: int) -> FlatField:
                 u = u.detach().requires_grad_()
             slope = F(t, x, u)
             found = torch.autograd.grad(slope, (x, u), a, create_graph=keep, allow_unused=True)
-        a_F_x, a_F_u = (torch.zeros_like(s) if g is None else g for g, s in zip(found, (x, u)))
+        a_F_x = torch.zeros_like(x) if found[0] is None else found[0]
+        a_F_u = torch.zeros_like(u) if found[1] is None else found[1]
         out = torch.cat([slope, -a_F_x, -a_F_u])
         return out if keep else out.detach()
 
@@ -147,11 +150,21 @@ class _RecursiveSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, solver: Solver, F: FlatField, start: float, end: float, x: Tensor, u: Tensor
+        ctx: Any,
+        solver: Solver,
+        F: FlatField,
+        parts: tuple[int, ...],
+        times: tuple[float, float],
+        x: Tensor,
+        u: Tensor,
     ) -> Tensor:
-        """Solve without a tape."""
-        (x1,) = solver.integrate(lambda t, s: (F(t, s[0], u),), (x,), start, end)
-        ctx.solver, ctx.F, ctx.times = solver, F, (start, end)
+        """Solve without a tape, every part of the state held to the tolerance by itself."""
+
+        def slope(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return F(t, torch.cat(state), u).split(parts)
+
+        x1 = torch.cat(solver.integrate(slope, x.split(parts), *times))
+        ctx.solver, ctx.F, ctx.parts, ctx.times = solver, F, parts, times
         ctx.save_for_backward(x1, u)
         return x1
 
@@ -159,9 +172,8 @@ class _RecursiveSolve(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """Solve the augmented field back to the start."""
         x1, u = ctx.saved_tensors
-        start, end = ctx.times
-        m = x1.numel()
+        m, n = x1.numel(), u.numel()
         state = torch.cat([x1, gradients[0], torch.zeros_like(u)])
-        G = adjoint_field(ctx.F, m)
-        back = _RecursiveSolve.apply(ctx.solver, G, end, start, state, u)
+        G, parts = adjoint_field(ctx.F, m), (*ctx.parts, *ctx.parts, n)
+        back = _RecursiveSolve.apply(ctx.solver, G, parts, ctx.times[::-1], state, u)
         return None, None, None, None, back[m : 2 * m], back[2 * m :]

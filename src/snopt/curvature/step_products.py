@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snopt.curvature.derivatives import pushforward
+from snopt.curvature.derivatives import pullback, pushforward
 from snopt.curvature.flat_problem import FlatProblem
 from snopt.curvature.integration import Solver
 from snopt.ode.settings import Settings, check_times
@@ -108,9 +108,7 @@ class StepMap:
         return x
 
 
-def step_product(
-    problem: FlatProblem, solver: Solver, direction: Direction, exact: bool
-) -> Tensor:
+def step_product(problem: FlatProblem, solver: Solver, direction: Direction, exact: bool) -> Tensor:
     """``Q_zz v`` of the discretised problem.
 
     Args:
@@ -205,11 +203,9 @@ def _pull_exact(
     return back, dback, dg
 
 
-def _pull_linear(
-    step: StepMap, u: Tensor, along: Direction, dQ_x: Tensor
-) -> tuple[Tensor, Tensor]:
+def _pull_linear(step: StepMap, u: Tensor, along: Direction, dQ_x: Tensor) -> tuple[Tensor, Tensor]:
     """The same for the step linearised: no adjoint, only its tangents."""
-    (_, X), pull = torch.func.vjp(step, step.x, u)
+    (_, X), pull = pullback(step, step.x, u)
     if step.problem.running_cost is None:
         none = torch.zeros_like(X)
         dx, dg = torch.func.vmap(lambda y: pull((y, none)))(dQ_x)

@@ -104,7 +104,7 @@ class Controller:
         if ratio == 0.0:
             return self.ifactor
         alpha = 1.0 / order - 0.75 * self.beta
-        raw = self.safety * ratio**-alpha * max(previous, 1e-4) ** self.beta
+        raw: float = self.safety * ratio**-alpha * max(previous, 1e-4) ** self.beta
         upper = self.ifactor if ratio <= 1.0 else 1.0
         return min(upper, max(self.dfactor, raw))
 

@@ -34,7 +34,8 @@ def rms(x: Tensor) -> Tensor:
         >>> rms(torch.tensor([3.0, -3.0]))
         tensor(3.)
     """
-    return torch.linalg.vector_norm(x) * (x.numel() ** -0.5)
+    norm: Tensor = torch.linalg.vector_norm(x) * x.numel() ** -0.5
+    return norm
 
 
 @dataclass(frozen=True)

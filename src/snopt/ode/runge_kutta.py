@@ -78,7 +78,8 @@ class RungeKutta:
         self.error_order = 8 if len(tableau.errors) == 2 else tableau.order
         self.nfe = 0
         self.differentiable = differentiable
-        self.stages: Stages = StageList() if differentiable else StageBuffer(len(tableau.c), like)
+        # The buffer is made when the first slope is: steppers that bring their own need none.
+        self.stages: Stages = StageList()
         self._have = 0  # stages of the current step that are known
         self._step: tuple[float, float, Tensor, Tensor] | None = None
 
@@ -117,7 +118,9 @@ class RungeKutta:
             if not math.isfinite(h0) or h0 == 0.0:
                 return abs(span)
             signed = math.copysign(h0, span)
-            k2 = self._evaluate(stage_times(self.rows, t, signed)[-1], torch.add(x, k1, alpha=signed))
+            k2 = self._evaluate(
+                stage_times(self.rows, t, signed)[-1], torch.add(x, k1, alpha=signed)
+            )
             d2 = float(norm((k2 - k1) / scale)) / h0
         top = max(d1, d2)
         h1 = max(1e-6, h0 * 1e-3) if top <= 1e-15 else (0.01 / top) ** (1.0 / self.error_order)
@@ -190,7 +193,10 @@ class RungeKutta:
         if self._have == 0:
             if self.differentiable:
                 self.stages = StageList()
-            self.stages.write(0, self._evaluate(torch.tensor(t, dtype=self.rows.c.dtype, device=x.device), x))
+            elif not isinstance(self.stages, StageBuffer):
+                self.stages = StageBuffer(len(self.tableau.c), x)
+            time = torch.tensor(t, dtype=self.rows.c.dtype, device=x.device)
+            self.stages.write(0, self._evaluate(time, x))
             self._have = 1
 
     def _evaluate(self, t: Tensor, x: Tensor) -> Tensor:

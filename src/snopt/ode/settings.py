@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -81,7 +82,9 @@ class Settings:
         """
         for name, value in (("rtol", rtol), ("atol", atol)):
             if isinstance(value, (int, float)) and not 0 <= value < math.inf:
-                raise UnknownName(f"{name} = {value!r} is not a tolerance; use a number such as 1e-3.")
+                raise UnknownName(
+                    f"{name} = {value!r} is not a tolerance; use a number such as 1e-3."
+                )
         if method not in TABLEAUS and method != LEAPFROG:
             from_torchdiffeq = _torchdiffeq_methods()
             if method not in from_torchdiffeq:
@@ -89,7 +92,7 @@ class Settings:
             return Settings(method, None, rtol, atol, Controller(), options=dict(options or {}))
         rest = dict(options or {})
         tableau = TABLEAUS.get(method)
-        controller = Controller.from_options(rest)  # type: ignore[arg-type]
+        controller = Controller.from_options(rest)
         known = _COMMON | (_FIXED if tableau is not None and not tableau.adaptive else set())
         taken = {name: rest.pop(name) for name in known if name in rest}
         reject_unknown(rest, known | OPTION_NAMES.keys())
@@ -223,7 +226,7 @@ def check_times(times: Sequence[float]) -> None:
     if len(times) < 2:
         raise InvalidTimes(f"need a start and at least one later time, got {list(times)}.")
     sign = 1.0 if times[-1] > times[0] else -1.0
-    for i, (a, b) in enumerate(zip(times[:-1], times[1:])):
+    for i, (a, b) in enumerate(pairwise(times)):
         if not (math.isfinite(a) and math.isfinite(b)):
             raise InvalidTimes(f"t[{i}] = {a}, t[{i + 1}] = {b}: times must be finite.")
         if not (b - a) * sign > 0.0:
@@ -263,9 +266,10 @@ def _spread(tol: Any, packing: Packing) -> float | Tensor:
         return float(tol)
     if isinstance(tol, Tensor):
         return float(tol) if tol.numel() == 1 else tol
-    flat = [part for part in leaves(tuple(torch.as_tensor(part) for part in tol))]
+    flat = list(leaves(tuple(torch.as_tensor(part) for part in tol)))
     if len(flat) != len(packing.sizes):
         raise UnknownName(
-            f"got {len(flat)} tolerances for a state of {len(packing.sizes)} parts; give one a part."
+            f"got {len(flat)} tolerances for a state of {len(packing.sizes)} parts; "
+            "give one a part."
         )
-    return torch.cat([part.expand(size) for part, size in zip(flat, packing.sizes)])
+    return torch.cat([part.expand(size) for part, size in zip(flat, packing.sizes, strict=True)])

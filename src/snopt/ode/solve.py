@@ -116,14 +116,21 @@ def solve(
 class _Run:
     """The moving parts of one solve."""
 
-    def __init__(self, stepper: Stepper, x0: Tensor, times: Sequence[float],
-                 controller: Controller, on_step: Callable[[Step], None] | None) -> None:  # fmt: skip
-        self.stepper, self.times, self.controller, self.on_step = stepper, times, controller, on_step
+    def __init__(
+        self,
+        stepper: Stepper,
+        x0: Tensor,
+        times: Sequence[float],
+        controller: Controller,
+        on_step: Callable[[Step], None] | None,
+    ) -> None:
+        self.stepper, self.times = stepper, times
+        self.controller, self.on_step = controller, on_step
         self.t, self.x, self.end = times[0], x0, times[-1]
         self.sign = 1.0 if self.end > self.t else -1.0
         self.states, self.pending = [x0], 1
         self.stats = SolveStats(solves=1)
-        self.ratio = 1e-4
+        self.ratio, self.failed = 1e-4, 0.0  # error ratios of the last accepted and rejected
         self.h = math.inf
         self.tried = 0.0
         eps = torch.finfo(x0.dtype).eps
@@ -164,7 +171,7 @@ class _Run:
         factor = control.factor(ratio, self.ratio, self.stepper.error_order)
         if not ratio <= 1.0 and not (size <= control.min_step and math.isfinite(ratio)):
             self.stats.rejected += 1
-            self.ratio_of_failure = ratio
+            self.failed = ratio
             self.h = max(size * factor, control.min_step)
             return False
         proposed = size * factor
@@ -197,7 +204,7 @@ class _Run:
         if self.stats.accepted + self.stats.rejected >= self.controller.max_steps:
             raise self._failure(Status.MAX_STEPS)
         if (size < self.resolution and not landing) or t1 == self.t:
-            finite = math.isfinite(getattr(self, "ratio_of_failure", 0.0))
+            finite = math.isfinite(self.failed)
             raise self._failure(Status.UNDERFLOW if finite else Status.NON_FINITE)
 
     def _failure(self, status: Status) -> Exception:

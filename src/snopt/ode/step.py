@@ -83,7 +83,9 @@ class StageBuffer:
         n = weights.shape[0]
         columns = self.columns[:, start : start + n]
         if x is None:
-            return torch.addmv(self.columns[:, 0], columns, weights, beta=0, alpha=h).view(self.shape)
+            return torch.addmv(self.columns[:, 0], columns, weights, beta=0, alpha=h).view(
+                self.shape
+            )
         return torch.addmv(x.reshape(-1), columns, weights, alpha=h).view(self.shape)
 
 
@@ -143,7 +145,7 @@ class StageList:
             ``x + h * sum_j weights[j] * k_j``.
         """
         total: Tensor | None = None
-        for weight, k in zip(weights, self.items):
+        for weight, k in zip(weights, self.items, strict=False):
             if weight != 0.0:
                 total = weight * k if total is None else torch.add(total, k, alpha=weight)
         if total is None:

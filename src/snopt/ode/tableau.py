@@ -143,7 +143,9 @@ def tensors(tableau: Tableau, dtype: torch.dtype, device: torch.device) -> Table
 
     total = len(tableau.c)
     return TableauTensors(
-        c=torch.tensor(tableau.c, dtype=dtype.to_real() if dtype.is_complex else dtype, device=device),
+        c=torch.tensor(
+            tableau.c, dtype=dtype.to_real() if dtype.is_complex else dtype, device=device
+        ),
         a=tuple(row(values) for values in tableau.a),
         errors=tuple(row(values) for values in tableau.errors),
         tails={n: tuple(tail(n, i) for i in range(n)) for n in (tableau.stages, total)},
@@ -197,9 +199,7 @@ DOPRI5 = _explicit(
         (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
     ),
     (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
-    errors=(
-        (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40),
-    ),
+    errors=((71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40),),
     dense=(
         (1.0, -8048581381 / 2820520608, 8663915743 / 2820520608, -12715105075 / 11282082432),
         (0.0, 0.0, 0.0, 0.0),
@@ -248,8 +248,7 @@ DOPRI8 = Tableau(
 )
 
 TABLEAUS: dict[str, Tableau] = {
-    tableau.name: tableau
-    for tableau in (EULER, MIDPOINT, HEUN, RK4, BOSH3, DOPRI5, TSIT5, DOPRI8)
+    tableau.name: tableau for tableau in (EULER, MIDPOINT, HEUN, RK4, BOSH3, DOPRI5, TSIT5, DOPRI8)
 }
 
 

@@ -1,0 +1,145 @@
+"""What SNOpt costs over Adam: time of an iteration and peak memory on the four workloads.
+
+    python -m benchmarks.optimizer_cost [--cases ...] [--repeats N] [--memory] [--save]
+
+All run the whole iteration (zero_grad, forward, backward, step) at learning rate zero, so that the
+work stays the same; rounds are interleaved and ratios taken within a round. An amortised
+iteration at ``refresh_every=100`` is 99 plain ones and one refresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.cases import CASES, build
+from benchmarks.contenders import BASELINE, CONTENDERS
+from benchmarks.environment import environment
+from benchmarks.peak import in_fresh_process, rise
+from benchmarks.timing import interleave, ratios, summary
+from snopt.optim import SNOpt
+
+RESULTS = Path(__file__).parent / "results"
+REFRESH_EVERY = 100
+
+
+class Trained(nn.Module):
+    """A workload with the block that integrates its field, as one model."""
+
+    def __init__(self, case: str, contender: str, form: str | None) -> None:
+        super().__init__()
+        self.workload = build(case, form)
+        self.flow = CONTENDERS[contender](self.workload)
+
+    def forward(self) -> Tensor:
+        return self.workload(self.flow, self.workload.inputs)
+
+
+def iteration(model: nn.Module, optimizer: Any, before: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        before()
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+
+    return run
+
+
+def adam(case: str, contender: str, form: str | None) -> Callable[[], None]:
+    model = Trained(case, contender, form)
+    return iteration(model, torch.optim.Adam(model.parameters(), lr=0.0), lambda: None)
+
+
+def second_order(
+    case: str, contender: str, form: str | None, *, refresh: bool, rule: Any = "adam"
+) -> Callable[[], None]:
+    model = Trained(case, contender, form)
+    optimizer = SNOpt(model, lr=0.0, rule=rule)
+    iteration(model, optimizer, lambda: None)()
+    optimizer.next_refresh = 0 if refresh else 10**9
+    optimizer.recorder.arm() if refresh else optimizer.recorder.disarm()
+
+    def every_time() -> None:
+        optimizer.next_refresh = 0 if refresh else 10**9
+
+    run = iteration(model, optimizer, every_time)
+
+    def and_arm() -> None:
+        if refresh:
+            optimizer.recorder.arm()
+        run()
+
+    return and_arm
+
+
+def measure(case: str, repeats: int, compiled: bool) -> dict[str, Any]:
+    engine = "snopt_compiled" if compiled else "snopt_checkpoint"
+    form = CASES[case].forms[-1] if compiled else None
+    runs = {
+        "torchdiffeq adam": adam(case, BASELINE, None),
+        "adam": adam(case, engine, form),
+        "plain": second_order(case, engine, form, refresh=False),
+        "refresh": second_order(case, engine, form, refresh=True),
+    }
+    times = interleave(runs, repeats)
+    amortised = [
+        ((REFRESH_EVERY - 1) * p + r) / REFRESH_EVERY
+        for p, r in zip(times["plain"], times["refresh"], strict=True)
+    ]
+    times["amortised"] = amortised
+    return {
+        "engine": engine,
+        "rounds": repeats,
+        "seconds": {name: summary(values) for name, values in times.items()},
+        "amortised_over_adam": summary(ratios(times, "amortised", "adam")),
+        "refresh_over_adam": summary(ratios(times, "refresh", "adam")),
+        "amortised_over_torchdiffeq": summary(ratios(times, "amortised", "torchdiffeq adam")),
+    }
+
+
+def peak(case: str, kind: str) -> float:
+    """Megabytes of a plain and a refresh iteration together."""
+    if kind == "adam":
+        return rise(adam(case, "snopt_checkpoint", None))
+    run = second_order(case, "snopt_checkpoint", None, refresh=kind == "refresh")
+    return rise(run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cases", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--peak", nargs=2, metavar=("CASE", "KIND"))
+    args = parser.parse_args()
+    if args.peak:
+        print(json.dumps(peak(*args.peak)))
+        return
+    found: dict[str, Any] = {"environment": environment(), "cases": {}}
+    for case in args.cases:
+        result = measure(case, args.repeats, args.compiled)
+        if args.memory:
+            result["megabytes"] = {
+                kind: in_fresh_process(__spec__.name, "--peak", case, kind)
+                for kind in ("adam", "refresh")
+            }
+        found["cases"][case] = result
+        seconds = {name: round(s["median"], 4) for name, s in result["seconds"].items()}
+        shown = {key: round(result[key]["median"], 3) for key in result if key.find("_over_") > 0}
+        print(case, seconds, shown, result.get("megabytes", ""), flush=True)
+        if args.save:
+            engine = "compiled" if args.compiled else "eager"
+            path = RESULTS / f"optimizer_cost_{engine}_{case}.json"
+            path.write_text(json.dumps({**found, "cases": {case: result}}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

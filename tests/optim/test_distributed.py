@@ -1,0 +1,75 @@
+"""Two processes on halves of a batch give what one process gives on the whole."""
+
+import socket
+
+import pytest
+import torch
+from torch import distributed, multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from snopt.optim import SNOpt
+from snopt.optim.parallel import owners
+from tests.optim.problems import image_batch, mixed_model
+
+STEPS = 5
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run(model, optimizer, part):
+    for i in range(STEPS):
+        x, y = image_batch(8, i)
+        x, y = x.double()[part], y[part]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def work(rank, port, rule, results):
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
+    )
+    try:
+        inner = mixed_model().double()
+        model = DistributedDataParallel(inner)
+        optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
+        run(model, optimizer, slice(4 * rank, 4 * rank + 4))
+        factors = optimizer.factors
+        results[rank] = {
+            "parameters": [p.detach() for p in inner.parameters()],
+            "A": {name: factors[name].A for name in factors},
+            "B": {name: factors[name].B for name in factors},
+            "batch_size": optimizer.batch_size,
+        }
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("rule", ["adam", "amortized"])
+def test_two_processes_equal_one_on_the_joined_batch(rule):
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        results = manager.dict()
+        multiprocessing.spawn(work, (free_port(), rule, results), nprocs=2)
+        first, second = results[0], results[1]
+    model = mixed_model().double()
+    optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
+    run(model, optimizer, slice(None))
+    assert first["batch_size"] == second["batch_size"] == optimizer.batch_size == 8
+    for a, b, p in zip(first["parameters"], second["parameters"], model.parameters(), strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, p.detach(), rtol=1e-6, atol=1e-8)
+    for name, factors in optimizer.factors.items():
+        torch.testing.assert_close(first["A"][name], factors.A, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(first["B"][name], factors.B, rtol=1e-6, atol=1e-8)
+
+
+def test_work_is_shared_out_evenly():
+    assert sorted(owners([5] * 4, 2)) == [0, 0, 1, 1]
+    assert owners([10, 1, 1, 1], 2) == [0, 1, 1, 1]
