@@ -64,19 +64,19 @@ def soap(model: nn.Module, lr: float) -> Any:
 
 
 METHODS: dict[str, tuple[Make, tuple[float, ...]]] = {
-    "snopt adam": (lambda m, lr: SNOpt(m, lr=lr), (2e-3, 5e-3, 1e-2)),
+    "snopt adam": (lambda m, lr: SNOpt(m, lr=lr), (5e-3, 7e-3, 1e-2)),
     "snopt adam kfc": (
         lambda m, lr: SNOpt(m, lr=lr, curvature=KroneckerOptions(conv="kfc")),
         (2e-3, 5e-3, 1e-2),
     ),
     "snopt amortized": (lambda m, lr: SNOpt(m, lr=lr, rule="amortized"), (1e-2, 2e-2, 5e-2)),
-    "adam": (lambda m, lr: torch.optim.Adam(m.parameters(), lr=lr), (1e-3, 3e-3, 1e-2, 3e-2)),
+    "adam": (lambda m, lr: torch.optim.Adam(m.parameters(), lr=lr), (1e-3, 3e-3, 1e-2)),
     "sgd": (
         lambda m, lr: torch.optim.SGD(m.parameters(), lr=lr, momentum=0.9),
-        (1e-2, 3e-2, 1e-1, 3e-1),
+        (3e-2, 1e-1, 3e-1),
     ),
-    "muon": (Muon2d, (3e-3, 1e-2, 3e-2)),
-    "soap": (soap, (3e-3, 1e-2, 2e-2)),
+    "muon": (Muon2d, (1e-2, 3e-2)),
+    "soap": (soap, (5e-3, 1e-2, 2e-2)),
 }
 
 

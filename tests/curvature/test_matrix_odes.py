@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from snopt.base.errors import UnknownName
 from snopt.curvature.cost_to_go import CostToGo
 from snopt.curvature.flat_problem import FlatProblem, flat_parameters
 from snopt.curvature.integration import Solver
@@ -13,6 +14,7 @@ from snopt.curvature.matrix_odes import (
     terminal_condition,
 )
 from tests.problems_second_order import (
+    COARSE,
     DTYPE,
     LABELS,
     POINTS,
@@ -154,6 +156,42 @@ def test_running_cost_of_time_state_and_parameters(exact):
     true = mlp_truth(cross_entropy, mixed_running)
     assert relative(found.Q, true["Q"]) < 1e-7
     agree(found, true["gradient"], true[KIND[exact]], 1e-7)
+
+
+@pytest.mark.parametrize("running", [None, mixed_running], ids=["terminal", "running"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_checkpoint_is_exact_for_the_steps_that_were_taken(exact, running):
+    # The Gauss-Newton reference has the running cost at nodes of its own: fine steps there.
+    coarse = exact or running is None
+    found = differential_programming(
+        TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, running, exact=exact, adjoint="checkpoint",
+        **(COARSE if coarse else FINE),
+    )  # fmt: skip
+    true = mlp_truth(cross_entropy, running, coarse=coarse)
+    assert relative(found.Q, true["Q"]) < 1e-7
+    agree(found, true["gradient"], true[KIND[exact]], 1e-12 if coarse else 1e-7)
+
+
+class Forgetful(nn.Module):
+    """A field with a fast direction: run backward, errors along it blow up."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = TimedMLP()
+
+    def forward(self, t, x):
+        return self.inner(t, x) - 12.0 * x * torch.tensor([1.0, 0.0])
+
+
+def test_checkpoint_does_not_mind_a_field_that_cannot_be_run_backward():
+    rollout = Rollout(Forgetful(), POINTS)
+    true = rollout.hessian(cross_entropy)[4:, 4:]
+    loose = {"rtol": 1e-4, "atol": 1e-4, "exact": True}
+    args = (rollout.field, POINTS, (0.0, 1.0), cross_entropy)
+    steps = differential_programming(*args, adjoint="checkpoint", **loose)
+    assert relative(steps.Q_uu, true) < 1e-2
+    back = differential_programming(*args, **loose)
+    assert relative(back.Q_uu, true) > 10 * relative(steps.Q_uu, true)
 
 
 def test_running_cost_may_call_the_field():
@@ -353,6 +391,8 @@ def test_wrong_arguments_are_named():
             TimedMLP(), POINTS, (0.0, 1.0),
             lambda x: nn.functional.cross_entropy(x, LABELS, reduction="none"),
         )  # fmt: skip
+    with pytest.raises(UnknownName, match="adjoint 'direct'"):
+        differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, adjoint="direct")
     found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy)
     with pytest.raises(ValueError, match="there are 20 parameters"):
         found.with_weight_decay(0.1, POINTS)

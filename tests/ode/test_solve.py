@@ -68,14 +68,14 @@ def test_stops_are_landed_on_exactly_and_jumps_restart_the_stepper():
         stops=[0.123, 0.7, 1.0], jumps=frozenset([0.7]), on_step=told.append,
     )  # fmt: skip
     assert {0.123, 0.7, 1.0} <= {step.t1 for step in told}
-    assert stepper.started == 0.7
+    assert stepper.started == pytest.approx(0.7) and stepper.started > 0.7
 
 
 def test_a_first_step_is_tried_first_and_the_last_one_is_handed_on():
-    stepper = StubStepper(lambda t, h: 1.0)
+    stepper = StubStepper(lambda t, h: (abs(h) / 0.3) ** 5)
     solution = solve(stepper, torch.zeros(1), [0.0, 10.0], first_step=0.25)
     assert stepper.tried[0] == (0.0, 0.25)
-    assert solution.stats.last_step is not None and solution.stats.last_step > 0
+    assert 0.2 < solution.stats.last_step < 0.3
 
 
 def test_a_step_cut_short_by_the_end_does_not_shrink_the_next_solve():

@@ -232,6 +232,9 @@ def _walk_black_box(
         for t, weight in listener.quadrature.panel(b, a, t0, t1, whole=True):
             told.setdefault(t, []).append((listener, weight))
     nodes = sorted((t for t in told if t not in (a, b)), reverse=b > a)
+    if "step_size" in (settings.options or {}):
+        # torchdiffeq's fixed grids interpolate outputs linearly unless told otherwise.
+        settings = settings.replaced(options={"interp": "cubic", **(settings.options or {})})
     solution = solve_black_box(settings, augmented, pair, [b, *nodes, a], packing)
     for t, state in zip([b, *nodes, a], solution.states, strict=True):
         for listener, weight in told.get(t, ()):

@@ -20,6 +20,7 @@ from snopt.adjoint.panel import Joint, observe_stages, observe_step
 from snopt.adjoint.pullback import GradientSum, StepPullback, TapedStage, tape
 from snopt.adjoint.request import Request
 from snopt.base.errors import GradientError
+from snopt.base.types import TensorField
 from snopt.ode.runge_kutta import RungeKutta
 from snopt.ode.solve import Step
 
@@ -42,6 +43,42 @@ class StepMark:
     outputs: Outputs
 
 
+class Tape:
+    """A field that, when armed, keeps autograd's tape of each evaluation.
+
+    Attributes:
+        armed: Whether evaluations are kept.
+        stages: The evaluations of the current step; None for those that were not kept.
+    """
+
+    def __init__(self, field: TensorField, armed: bool) -> None:
+        """Wrap a field.
+
+        Args:
+            field: The field on packed states.
+            armed: Whether to begin by keeping.
+        """
+        self._field, self.armed = field, armed
+        self.stages: list[TapedStage | None] = []
+
+    def __call__(self, t: Tensor, x: Tensor) -> Tensor:
+        """Evaluate the field.
+
+        Args:
+            t: Time.
+            x: State.
+
+        Returns:
+            Its value, off the tape.
+        """
+        if not self.armed:
+            self.stages.append(None)
+            return self._field(t, x)
+        stage = tape(self._field, t, x)
+        self.stages.append(stage)
+        return stage[1].detach()
+
+
 class TapingRungeKutta(RungeKutta):
     """Runge-Kutta that keeps the tape of the last steps.
 
@@ -59,19 +96,11 @@ class TapingRungeKutta(RungeKutta):
         settings = request.settings
         assert settings.tableau is not None
         tolerance = settings.tolerance(request.packing) if settings.adaptive else None
-        super().__init__(settings.tableau, self._record, x0, tolerance)
-        self._plain, self._end, self._keep = request.field, request.times[-1], request.keep
-        self._armed = request.keep > 0
-        self._current: list[TapedStage | None] = []
+        # A bound method as field would tie the stepper, and all it holds, into a cycle.
+        self._tape = Tape(request.field, armed=request.keep > 0)
+        super().__init__(settings.tableau, self._tape, x0, tolerance)
+        self._end, self._keep = request.times[-1], request.keep
         self.kept: deque[list[TapedStage | None]] = deque(maxlen=request.keep)
-
-    def _record(self, t: Tensor, x: Tensor) -> Tensor:
-        if not self._armed:
-            self._current.append(None)
-            return self._plain(t, x)
-        stage = tape(self._plain, t, x)
-        self._current.append(stage)
-        return stage[1].detach()
 
     def guess(self, span: float) -> float:
         """A first step; the slope that it needed stays on the tape.
@@ -83,7 +112,7 @@ class TapingRungeKutta(RungeKutta):
             The size of the first step.
         """
         h = super().guess(span)
-        del self._current[1:]
+        del self._tape.stages[1:]
         return h
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
@@ -97,17 +126,18 @@ class TapingRungeKutta(RungeKutta):
         Returns:
             The new state and the error ratio.
         """
-        del self._current[self._have :]
+        del self._tape.stages[self._have :]
         if self._keep:
-            self._armed = abs(self._end - t) <= self._keep * abs(h) * (1.0 + 1e-9)
+            self._tape.armed = abs(self._end - t) <= self._keep * abs(h) * (1.0 + 1e-9)
         return super().attempt(t, h, x)
 
     def accept(self) -> None:
         """Keep the tape of the accepted step; its end slope opens the next one."""
         end = self.tableau.stages
         if self._keep:
-            self.kept.append(self._current)
-        self._current = self._current[end : end + 1]
+            # Without the end slope, whose tape belongs to the step that it opens.
+            self.kept.append(self._tape.stages[:end])
+        self._tape.stages = self._tape.stages[end : end + 1]
         super().accept()
 
     def start(self, t: float, x: Tensor) -> None:
@@ -117,7 +147,7 @@ class TapingRungeKutta(RungeKutta):
             t: The time.
             x: The state.
         """
-        self._current = []
+        self._tape.stages = []
         super().start(t, x)
 
 

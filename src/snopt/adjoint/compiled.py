@@ -307,6 +307,7 @@ class _Compiled(torch.autograd.Function):
             marks.append(StepMark(step.t, step.h, step.outputs))
             starts.append(step.x)
 
+        x0 = x0.detach()  # like every later state, so that one compiled version serves all
         stepper = CompiledRungeKutta(request, x0, steps, params)
         solution = request.settings.run(
             stepper, x0, request.times, first_step=request.first_step, on_step=remember

@@ -21,14 +21,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snopt.base.errors import unknown
 from snopt.base.types import State
 from snopt.curvature.cost_to_go import CostToGo
 from snopt.curvature.derivatives import hessian
 from snopt.curvature.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
 from snopt.curvature.integration import Solver
 from snopt.curvature.linearisation import linearise
+from snopt.curvature.step_matrices import step_cost_to_go
+from snopt.curvature.step_products import recorded_steps
 
 __all__ = ["differential_programming", "matrix_slopes", "terminal_condition"]
+
+ADJOINTS = ("backsolve", "checkpoint")
 
 
 def differential_programming(
@@ -39,6 +44,7 @@ def differential_programming(
     running_cost: RunningCost | None = None,
     *,
     exact: bool = False,
+    adjoint: str = "backsolve",
     method: str = "dopri5",
     rtol: float = 1e-7,
     atol: float = 1e-9,
@@ -54,9 +60,12 @@ def differential_programming(
       convex, and it is not the Hessian unless F is linear in ``(x, u)`` jointly.
     * ``exact=True``: the **Hessian**, :math:`\partial^2 Q / \partial (x_0, u)^2`.
 
-    The gradients are exact in both cases. The backward solve retraces x from x(t1): memory is
-    :math:`O((m + n)^2)` whatever the number of steps, and accuracy that of the solver as long
-    as the field may be run backwards.
+    The gradients are exact in both cases.
+
+    The backward solve retraces x from x(t1): memory is :math:`O((m + n)^2)` whatever the number
+    of steps, and accuracy that of the solver as long as the field may be run backwards. For a
+    field that contracts use ``adjoint="checkpoint"``, which takes the same derivatives through
+    the steps of the forward solve (:mod:`snopt.curvature.step_matrices`).
 
     Args:
         field: F, a module with ``forward(t, x)``. Its parameters that require a gradient are u,
@@ -68,13 +77,18 @@ def differential_programming(
         running_cost: :math:`\ell(t, x, params)`, a number; ``params`` is the tuple of
             parameters. It may call the field.
         exact: Whether to add the terms that Theorem 1 leaves out.
-        method: Any method of :func:`snopt.odeint`, forward and backward.
+        adjoint: ``"backsolve"`` solves the matrix ODEs; ``"checkpoint"`` is exact for the
+            discretised solution and keeps one state a step.
+        method: Any method of :func:`snopt.odeint`; ``"checkpoint"`` needs a native one.
         rtol: Relative tolerance.
         atol: Absolute tolerance.
         options: The method's options.
 
     Returns:
         ``CostToGo(Q, Q_x, Q_u, Q_xx, Q_xu, Q_uu)`` at t0.
+
+    Raises:
+        UnknownName: An unknown adjoint.
 
     Example:
         :math:`\dot x = u x`, :math:`\Phi = x^2 / 2`: :math:`Q = e^{2u} x_0^2 / 2`, so that the
@@ -95,8 +109,14 @@ def differential_programming(
         1.0 1.0
         1.0 2.0
     """
+    if adjoint not in ADJOINTS:
+        raise unknown("adjoint", adjoint, ADJOINTS)
     problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost)
     solver = Solver(method, rtol, atol, options)
+    if adjoint == "checkpoint":
+        steps, x1 = recorded_steps(problem, solver)
+        end = terminal_condition(problem, x1)
+        return step_cost_to_go(problem, end, steps, exact=exact)
     t0, t1 = problem.t0, problem.t1
 
     def forward(t: Tensor, state: tuple[Tensor]) -> tuple[Tensor]:

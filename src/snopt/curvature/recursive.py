@@ -161,7 +161,7 @@ class _RecursiveSolve(torch.autograd.Function):
         """Solve without a tape, every part of the state held to the tolerance by itself."""
 
         def slope(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return F(t, torch.cat(state), u).split(parts)
+            return tuple(F(t, torch.cat(state), u).split(parts))
 
         x1 = torch.cat(solver.integrate(slope, x.split(parts), *times))
         ctx.solver, ctx.F, ctx.parts, ctx.times = solver, F, parts, times

@@ -181,10 +181,11 @@ def recorded_steps(problem: FlatProblem, solver: Solver) -> tuple[list[StepMap],
         steps.append(StepMap(problem, tableau, step.t, step.h, step.x))
 
     def field(t: Tensor, x: Tensor) -> Tensor:
-        return problem.F(t, x, problem.u)
+        return problem.slope(t, x)
 
-    stepper = settings.stepper(field, problem.x0, problem.packing)
-    solution = settings.run(stepper, problem.x0, times, on_step=keep)
+    with torch.no_grad():
+        stepper = settings.stepper(field, problem.x0, problem.packing)
+        solution = settings.run(stepper, problem.x0, times, on_step=keep)
     return steps, solution.states[-1]
 
 

@@ -107,10 +107,17 @@ def solve(
     run = _Run(stepper, x0, times, controller or Controller(), on_step)
     run.begin(first_step)
     for stop in stops if stops is not None else (times[-1],):
-        run.advance(stop)
         if stop in jumps:
-            stepper.start(run.t, run.x)
+            run.jump(stop)
+        else:
+            run.advance(stop)
     return run.finish()
+
+
+def _neighbour(t: float, to: float, dtype: torch.dtype) -> float:
+    """The number next to ``t`` in the direction of ``to`` that the field can tell from it."""
+    real = dtype.to_real() if dtype.is_complex else dtype
+    return float(torch.nextafter(torch.tensor(t, dtype=real), torch.tensor(to, dtype=real)))
 
 
 class _Run:
@@ -143,11 +150,19 @@ class _Run:
             h = self.stepper.guess(self.end - self.t) if first_step is None else abs(first_step)
             self.h = min(max(h, self.controller.min_step), self.controller.max_step)
 
-    def advance(self, stop: float) -> None:
-        """Step until ``stop`` is reached."""
+    def jump(self, stop: float) -> None:
+        """Step up to a jump of the field, and begin anew just behind it."""
+        before, after = (_neighbour(stop, to, self.x.dtype) for to in (self.times[0], self.end))
+        self.advance(stop, before)
+        self.t = after
+        self.stepper.start(self.t, self.x)
+
+    def advance(self, stop: float, last: float | None = None) -> None:
+        """Step until ``stop`` is reached, evaluating the field no later than at ``last``."""
+        last = stop if last is None else last
         while self.t != stop:
             size, landing = fit(self.h, abs(stop - self.t))
-            signed = stop - self.t if landing else self.sign * size
+            signed = last - self.t if landing else self.sign * size
             t1 = stop if landing else self.t + signed
             if self.stepper.adaptive:
                 self._check_progress(size, landing, t1)

@@ -95,12 +95,12 @@ def refresh_gap(iteration: int, first: int, every: int) -> int:
     """Iterations from one refresh to the next.
 
     Curvature changes fastest at the start: the gap begins at ``first`` and grows with the
-    iterations made so far, a quarter of them, up to ``every``.
+    iterations made so far, a tenth of them, up to ``every``.
 
     Example:
-        >>> [refresh_gap(i, 5, 100) for i in (0, 40, 1000)]
-        [5, 10, 100]
+        >>> [refresh_gap(i, 5, 100) for i in (0, 200, 2000)]
+        [5, 20, 100]
         >>> refresh_gap(0, 5, 2)
         2
     """
-    return min(every, max(first, iteration // 4))
+    return min(every, max(first, iteration // 10))

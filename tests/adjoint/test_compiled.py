@@ -1,0 +1,146 @@
+"""Compiled steps: the same numbers, few compilations, and a way out."""
+
+import functools
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import snopt
+from snopt.base.errors import UnknownName
+from tests.problems import TanhField
+
+
+class Field(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, t, x):
+        time = t.expand(x.shape[0], 1)
+        return self.second(torch.tanh(self.first(torch.cat([x, time], 1))))
+
+
+def pair(field, **kwargs):
+    settings = {"rtol": 1e-5, "atol": 1e-5, **kwargs}
+    return (snopt.NeuralODE(field, compile=flag, **settings) for flag in (True, False))
+
+
+def gradients(block, x, t=None):
+    out = block(x, t)
+    found = torch.autograd.grad((out**2).sum(), [x, *block.field.parameters()])
+    return out.detach(), torch.cat([part.reshape(-1) for part in found])
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Trace as the compiler does, but run the traced graph: seconds instead of minutes."""
+    quick = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr("snopt.adjoint.compiled.torch.compile", quick)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.usefixtures("traced")
+def test_traced_steps_equal_eager_over_changing_batches_without_endless_compilation(keep):
+    field = Field()
+    compiled, eager = pair(field, horizon=2.0, adjoint_options={"keep": keep})
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for size in (8, 5, 7, 3, 8, 6):
+            x = torch.randn(size, 3, requires_grad=True)
+            (out, found), (expected_out, expected) = gradients(compiled, x), gradients(eager, x)
+            assert torch.allclose(out, expected_out, atol=1e-5)
+            assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert not compiled._plan.solver.broken
+    # One static and one dynamic version of each function, not one a batch size.
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
+    assert graphs <= 6
+
+
+def test_the_real_compiler_gives_the_eager_gradient():
+    compiled, eager = pair(Field())
+    x = torch.randn(6, 3, requires_grad=True)
+    found = gradients(compiled, x)[1]
+    if compiled._plan.solver.broken:
+        pytest.skip("no working compiler on this machine")
+    assert torch.allclose(found, gradients(eager, x)[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("traced")
+def test_compiled_serves_many_times_and_observers():
+    field = Field()
+    compiled, eager = pair(field)
+    t = torch.tensor([0.0, 0.2, 0.21, 1.0])
+    x = torch.randn(6, 3, requires_grad=True)
+    for _ in range(2):
+        (_, found), (_, expected) = gradients(compiled, x, t), gradients(eager, x, t)
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    class Sum:
+        quadrature = snopt.PerStep(2)
+        total, moment = 0.0, 0.0
+
+        def observe(self, t, weight, x, Q_x):
+            self.total += weight
+            self.moment = self.moment + weight * x.T @ Q_x
+
+    before = gradients(compiled, x)[1]
+    compiled.observer, eager.observer = Sum(), Sum()
+    assert torch.equal(gradients(compiled, x)[1], before)
+    gradients(eager, x)
+    assert compiled.observer.total == pytest.approx(1.0)
+    assert torch.allclose(compiled.observer.moment, eager.observer.moment, rtol=1e-3, atol=1e-4)
+
+
+def test_where_no_compiler_works_eager_takes_over_with_one_warning(monkeypatch):
+    def no_compiler(function):
+        def fails(*args):
+            raise RuntimeError("no C++ compiler found")
+
+        return fails
+
+    monkeypatch.setattr("snopt.adjoint.compiled.torch.compile", no_compiler)
+    compiled, eager = pair(Field())
+    x = torch.randn(4, 3, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler found") as caught:
+        found = gradients(compiled, x)[1]
+    assert len(caught) == 1
+    assert torch.allclose(found, gradients(eager, x)[1], rtol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        gradients(compiled, x)
+
+
+@pytest.mark.usefixtures("traced")
+def test_tuple_states_compile():
+    class Flow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Field()
+
+        def forward(self, t, state):
+            dx = self.net(t, state[0])
+            return dx, -dx.square().sum(1)
+
+    compiled, eager = pair(Flow())
+    x, zero = torch.randn(6, 3, requires_grad=True), torch.zeros(6)
+    results = []
+    for block in (compiled, eager):
+        y, log_p = block((x, zero))
+        results.append(torch.autograd.grad(y.sum() + log_p.sum(), [x, *block.field.parameters()]))
+    assert not compiled._plan.solver.broken
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kwargs", [{"method": "rk4"}, {"adjoint": "backsolve"}])
+def test_what_is_not_compiled_is_said_at_once(kwargs):
+    with pytest.raises(UnknownName, match="compile=True"):
+        snopt.NeuralODE(TanhField(), compile=True, **kwargs)

@@ -1,0 +1,55 @@
+"""Memory of the O(1) adjoints does not grow with the number of steps: measured."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource, sys, torch, snopt
+torch.set_num_threads(1)
+adjoint, steps = sys.argv[1], int(sys.argv[2])
+
+class Field(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.tensor(0.3))
+    def forward(self, t, x):
+        return torch.sin(self.a * x)
+
+def iterate(steps):
+    h = 1.0 / steps
+    fixed = {"method": "rk4", "options": {"step_size": h}}
+    if adjoint == "reversible":  # the leapfrog is adaptive: hold it at one step size
+        fixed = {"rtol": 1e9, "atol": 1e9, "options": {"first_step": h, "max_step": h}}
+    stats = snopt.SolveStats()
+    x = snopt.odeint(Field(), torch.ones(100_000), [0.0, 1.0], adjoint=adjoint, stats=stats, **fixed)
+    x[-1].sum().backward()
+    assert stats.accepted == steps, stats
+
+iterate(20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+iterate(steps)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def rise_in_megabytes(adjoint: str, steps: int) -> float:
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, adjoint, str(steps)],
+        capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    return int(run.stdout) / 1024
+
+
+@pytest.mark.parametrize("adjoint", ["backsolve", "reversible"])
+def test_memory_is_flat_from_50_to_5000_steps(adjoint):
+    """A state takes 0.4 MB: keeping one a step would take 2,000 MB."""
+    assert rise_in_megabytes(adjoint, 5000) < rise_in_megabytes(adjoint, 50) + 20
+
+
+def test_checkpoint_keeps_one_state_a_step_and_direct_far_more():
+    """The measurement can tell: 1,000 steps of 0.4 MB each."""
+    one = rise_in_megabytes("checkpoint", 1000)
+    assert 300 < one < 600
+    assert rise_in_megabytes("direct", 1000) > 3 * one
