@@ -303,6 +303,9 @@ def draw(kept: dict[str, Any], picture: Path) -> None:
                 panel.loglog(xs, ys, style, color=colour, marker="o", ms=3, label=label)
             panel.set_title(f"{case} (m={found['m']}, n={found['n']}), {method}", fontsize=10)
             panel.set_xlabel("tolerance" if method == "dopri5" else "step")
+            if method != "dopri5":
+                panel.set_xticks(GRADES[method], [f"1/{1 / h:.0f}" for h in GRADES[method]])
+                panel.minorticks_off()
             panel.grid(alpha=0.3)
         row[0].set_ylabel("relative error")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
