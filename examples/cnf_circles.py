@@ -37,9 +37,9 @@ class HyperField(nn.Module):
     def forward(self, t, state):
         z, _ = state
         flat = self.net(t.reshape(1, 1)).reshape(-1)
-        W, U, G = (flat[i * self.block : (i + 1) * self.block] for i in range(3))
+        W, U, gate = (flat[i * self.block : (i + 1) * self.block] for i in range(3))
         W = W.reshape(WIDTH, DIMENSION)
-        U = (U * torch.sigmoid(G)).reshape(WIDTH, DIMENSION)
+        U = (U * torch.sigmoid(gate)).reshape(WIDTH, DIMENSION)
         h = torch.tanh(z @ W.T + flat[3 * self.block :])
         # The trace of the Jacobian of one hidden layer in closed form.
         trace = ((1 - h**2) * (U * W).sum(1)).mean(1)

@@ -34,10 +34,14 @@ def _turned(t: float) -> Tensor:
 
 
 PROBLEMS = {
-    "decay": Problem(lambda t, x: -x, _double(1.0, 2.0), lambda t: _double(1.0, 2.0) * math.exp(-t)),
+    "decay": Problem(
+        lambda t, x: -x, _double(1.0, 2.0), lambda t: _double(1.0, 2.0) * math.exp(-t)
+    ),
     "turning": Problem(_turning, _double(1.0, 0.0), _turned),
     "logistic": Problem(
-        lambda t, x: x * (1.0 - x), _double(0.1), lambda t: _double(1.0 / (1.0 + 9.0 * math.exp(-t)))
+        lambda t, x: x * (1.0 - x),
+        _double(0.1),
+        lambda t: _double(1.0 / (1.0 + 9.0 * math.exp(-t))),
     ),
     "forced": Problem(
         lambda t, x: -5.0 * (x - torch.cos(t)),

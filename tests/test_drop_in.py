@@ -19,7 +19,7 @@ def final_loss(path: Path, iterations: int) -> float:
     return float(re.search(r"final loss (\S+)", run.stdout).group(1))
 
 
-@pytest.mark.parametrize("name, iterations", [("spiral.py", 12), ("cnf_circles.py", 3)])
+@pytest.mark.parametrize(("name", "iterations"), [("spiral.py", 12), ("cnf_circles.py", 3)])
 def test_only_the_import_differs(name, iterations, tmp_path):
     source = (EXAMPLES / name).read_text()
     assert source.count(IMPORT) == 1

@@ -142,7 +142,7 @@ class Wrong(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "change, words",
+    ("change", "words"),
     [
         (lambda x: x[:, :1], "shape"),
         (lambda x: x.float(), "float32"),
@@ -155,7 +155,7 @@ def test_a_field_that_returns_no_derivative_is_named(change, words):
 
 
 def test_a_field_that_is_no_module_is_refused():
-    with pytest.raises(TypeError, match="nn.Module"):
+    with pytest.raises(TypeError, match=r"nn\.Module"):
         snopt.NeuralODE(lambda t, x: -x)
 
 
@@ -199,3 +199,21 @@ def test_stacked_blocks_and_several_solves_in_one_loss():
             y = x + sign * eps * direction
             numeric += sign * (second(first(y)).sum() + first(2 * y).sum()).item() / (2 * eps)
     assert (x.grad * direction).sum().item() == pytest.approx(numeric, rel=1e-3)
+
+
+def test_evaluation_without_gradients_keeps_nothing():
+    """Same states as in training, and no state is held for a backward pass."""
+    ode, x = block(carry_step=False), batch()
+    held = []
+
+    class Watching(TanhField):
+        def forward(self, t, x):
+            held.append(weakref.ref(x))
+            return super().forward(t, x)
+
+    ode.field.__class__ = Watching
+    with torch.no_grad():
+        quiet = ode(x)
+    assert sum(ref() is not None for ref in held) <= 2  # the initial state and the last
+    assert not quiet.requires_grad
+    assert torch.allclose(quiet, ode(x).detach(), rtol=1e-12)

@@ -73,7 +73,9 @@ def test_the_reversible_adjoint_agrees_with_torchdiffeq(problem):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3])
-@pytest.mark.parametrize("method", ["euler", "midpoint", "heun", "rk4", "bosh3", "dopri5", "dopri8"])
+@pytest.mark.parametrize(
+    "method", ["euler", "midpoint", "heun", "rk4", "bosh3", "dopri5", "dopri8"]
+)
 def test_checkpoint_is_exact_for_the_discretised_solution(problem, method, keep):
     """At a coarse tolerance it equals backpropagation through the same steps, to rounding."""
     field, x0 = problem
@@ -83,11 +85,21 @@ def test_checkpoint_is_exact_for_the_discretised_solution(problem, method, keep)
     found = [
         gradients(
             lambda adjoint=adjoint, own=own: snopt.odeint(
-                field, x0, t, rtol=1e-2, atol=1e-2, method=method, adjoint=adjoint,
-                options=options, adjoint_options=own,
+                field,
+                x0,
+                t,
+                rtol=1e-2,
+                atol=1e-2,
+                method=method,
+                adjoint=adjoint,
+                options=options,
+                adjoint_options=own,
             ),
-            field, x0, t, weights,
-        )  # fmt: skip
+            field,
+            x0,
+            t,
+            weights,
+        )
         for adjoint, own in (("checkpoint", {"keep": keep}), ("direct", None))
     ]
     assert relative(found[0], found[1]) < 1e-13
@@ -135,7 +147,8 @@ def test_nested_tuple_states(adjoint):
     results = []
     for name in (adjoint, "direct"):
         x, (y, z) = snopt.odeint(field, x0, TIMES, rtol=1e-8, atol=1e-8, adjoint=name)
-        assert x.shape == (4, 3, 2) and z.shape == (4, 3)
+        assert x.shape == (4, 3, 2)
+        assert z.shape == (4, 3)
         loss = x[-1].sum() + (y[2] ** 2).sum() + z[1:].sum()
         results.append(torch.autograd.grad(loss, [x0[0], *field.parameters()]))
     for a, b in zip(*results, strict=True):
@@ -227,7 +240,8 @@ def test_frozen_parameters_and_unused_ones_are_left_alone(adjoint):
     field.idle = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
     x0 = torch.randn(2, 3, dtype=torch.float64)
     snopt.odeint(field, x0, [0.0, 1.0], rtol=1e-4, atol=1e-4, adjoint=adjoint)[-1].sum().backward()
-    assert field.first.weight.grad is None and field.idle.grad is None
+    assert field.first.weight.grad is None
+    assert field.idle.grad is None
     assert field.second.weight.grad is not None
 
 
@@ -250,7 +264,13 @@ def test_solutions_agree_with_scipy_and_torchdiffeq(problem_name):
     rule, start, t1 = fields[problem_name]
     times = np.linspace(0.0, t1, 40)
     expected = scipy.integrate.solve_ivp(
-        lambda t, x: rule(x), (0.0, t1), start, method="DOP853", rtol=1e-11, atol=1e-12, t_eval=times
+        lambda t, x: rule(x),
+        (0.0, t1),
+        start,
+        method="DOP853",
+        rtol=1e-11,
+        atol=1e-12,
+        t_eval=times,
     ).y.T
     x0 = torch.tensor(start, dtype=torch.float64)
     t = torch.tensor(times)

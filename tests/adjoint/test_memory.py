@@ -23,7 +23,8 @@ def iterate(steps):
     if adjoint == "reversible":  # the leapfrog is adaptive: hold it at one step size
         fixed = {"rtol": 1e9, "atol": 1e9, "options": {"first_step": h, "max_step": h}}
     stats = snopt.SolveStats()
-    x = snopt.odeint(Field(), torch.ones(100_000), [0.0, 1.0], adjoint=adjoint, stats=stats, **fixed)
+    x0 = torch.ones(100_000)
+    x = snopt.odeint(Field(), x0, [0.0, 1.0], adjoint=adjoint, stats=stats, **fixed)
     x[-1].sum().backward()
     assert stats.accepted == steps, stats
 

@@ -17,7 +17,8 @@ class Recorder:
         self.quadrature, self.nodes, self.moment = quadrature, [], 0.0
 
     def observe(self, t, weight, x, Q_x):
-        assert not x.requires_grad and not Q_x.requires_grad
+        assert not x.requires_grad
+        assert not Q_x.requires_grad
         self.nodes.append((t.item(), weight, x, Q_x))
         self.moment = self.moment + weight * (x.T @ Q_x)
 
@@ -117,7 +118,8 @@ def test_a_step_costs_at_most_three_evaluations_to_observe():
     run(observer, *case, stats=told, rtol=1e-6, atol=1e-6)
     own = told.nfe_backward - plain.nfe_backward
     per_step = (own + len(observer.nodes)) / plain.accepted
-    assert plain.accepted >= 6 and per_step <= 3.0 + 2.0 / plain.accepted
+    assert plain.accepted >= 6
+    assert per_step <= 3.0 + 2.0 / plain.accepted
 
 
 def test_states_are_told_in_the_users_structure():
@@ -133,7 +135,8 @@ def test_states_are_told_in_the_users_structure():
 
     z = snopt.odeint(field, x0, [0.0, 1.0], rtol=1e-3, atol=1e-3, observer=Shapes())[1][1]
     z[-1].sum().backward()
-    assert shapes and set(shapes) == {(torch.Size([3, 2]), torch.Size([3]))}
+    assert shapes
+    assert set(shapes) == {(torch.Size([3, 2]), torch.Size([3]))}
 
 
 def test_the_number_of_nodes_is_the_observers_choice():

@@ -22,11 +22,12 @@ def test_unpacking_undoes_packing_also_on_a_leading_axis():
 def test_a_lone_tensor_passes_through_untouched():
     x = torch.randn(2, 3)
     packing = Packing.of(x)
-    assert packing.pack(x) is x and packing.unpack(x) is x
+    assert packing.pack(x) is x
+    assert packing.unpack(x) is x
 
 
 @pytest.mark.parametrize(
-    "state, words",
+    ("state", "words"),
     [
         (3.0, "pass a tensor"),
         ((), "pass a tensor"),
@@ -42,7 +43,7 @@ def test_states_that_cannot_be_integrated_are_refused(state, words):
 
 
 @pytest.mark.parametrize(
-    "out, words",
+    ("out", "words"),
     [
         (torch.zeros(3), r"\(3,\)"),
         (torch.zeros(2, dtype=torch.float64), "float64"),

@@ -23,7 +23,9 @@ def test_a_seminorm_leaves_a_quadrature_out_of_the_error_control():
     for norm in (None, Seminorm(keep=1)):
         stats = snopt.SolveStats()
         options = {} if norm is None else {"norm": norm}
-        x, _ = snopt.odeint(field, x0, [0.0, 1.0], rtol=1e-6, atol=1e-6, options=options, stats=stats)
+        x, _ = snopt.odeint(
+            field, x0, [0.0, 1.0], rtol=1e-6, atol=1e-6, options=options, stats=stats
+        )
         assert abs(x[-1, 0].item() - 0.36787944) < 1e-5
         counts.append(stats.nfe_forward)
     assert counts[1] < 0.2 * counts[0]

@@ -9,7 +9,7 @@ from snopt.ode.settings import Settings
 
 
 @pytest.mark.parametrize(
-    "t, words",
+    ("t", "words"),
     [
         ([0.0], "at least one later"),
         ([0.0, 0.0], "strictly monotone"),
@@ -26,7 +26,7 @@ def test_times_that_cannot_be_walked_through_are_refused(t, words):
 
 
 @pytest.mark.parametrize(
-    "kwargs, words",
+    ("kwargs", "words"),
     [
         ({"method": "dorpi5"}, "did you mean 'dopri5'"),
         ({"adjoint": "chekpoint"}, "did you mean 'checkpoint'"),

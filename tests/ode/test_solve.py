@@ -68,7 +68,8 @@ def test_stops_are_landed_on_exactly_and_jumps_restart_the_stepper():
         stops=[0.123, 0.7, 1.0], jumps=frozenset([0.7]), on_step=told.append,
     )  # fmt: skip
     assert {0.123, 0.7, 1.0} <= {step.t1 for step in told}
-    assert stepper.started == pytest.approx(0.7) and stepper.started > 0.7
+    assert stepper.started == pytest.approx(0.7)
+    assert stepper.started > 0.7
 
 
 def test_a_first_step_is_tried_first_and_the_last_one_is_handed_on():
@@ -84,7 +85,7 @@ def test_a_step_cut_short_by_the_end_does_not_shrink_the_next_solve():
     assert solution.stats.last_step == 1.0
 
 
-@pytest.mark.parametrize("h, remaining", [(0.3, 1.0), (0.5, 1.0), (0.99, 1.0), (2.0, 1.0)])
+@pytest.mark.parametrize(("h", "remaining"), [(0.3, 1.0), (0.5, 1.0), (0.99, 1.0), (2.0, 1.0)])
 def test_fitting_never_overshoots_and_leaves_no_sliver(h, remaining):
     size, landing = fit(h, remaining)
     assert size <= remaining
@@ -135,7 +136,8 @@ def test_blow_up_ends_in_an_error_that_says_where():
     with pytest.raises((StepSizeUnderflow, NonFiniteState)) as caught:
         snopt.odeint(lambda t, x: x * x, torch.ones(1), [0.0, 2.0])
     assert caught.value.t == pytest.approx(1.0, abs=1e-3)
-    assert "root mean square" in str(caught.value) and "bound the field" in str(caught.value)
+    assert "root mean square" in str(caught.value)
+    assert "bound the field" in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["dopri5", "dopri8", "rk4", "euler"])
@@ -200,5 +202,6 @@ def test_float32_stays_float32_and_is_as_accurate_as_it_can_be():
         return -x
 
     x = snopt.odeint(field, torch.ones(3), [0.0, 1.0], rtol=1e-6, atol=1e-6)
-    assert seen == {torch.float32} and x.dtype == torch.float32
+    assert seen == {torch.float32}
+    assert x.dtype == torch.float32
     assert abs(x[-1, 0].item() - math.exp(-1)) < 2e-6

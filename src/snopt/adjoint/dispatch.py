@@ -214,7 +214,7 @@ def differentiable_solve(
         checked, packing, times, plan.settings, plan.backward,
         stats=stats if stats is not None else SolveStats(),
         totals=totals, first_step=first_step, observer=observer,
-        keep=plan.keep, nodes=plan.nodes,
+        keep=plan.keep if torch.is_grad_enabled() else 0, nodes=plan.nodes,
         autocast=torch.get_autocast_dtype(device.type) if cast else None,
     )  # fmt: skip
     if plan.settings.grid_constructor is not None:
@@ -225,9 +225,12 @@ def differentiable_solve(
         x0 = attach_start(checked, x0, t, higher=higher)  # type: ignore[arg-type]
     if adjoint == "reversible":
         states = solve_reversible(request, x0, params or (), plan.eta)
+    elif plan.solver is not None:
+        states = plan.solver(request, x0, params or ())
+    elif not torch.is_grad_enabled():
+        states = solve_direct(request, x0, ())  # nothing to keep for a backward pass
     else:
-        solver = plan.solver if plan.solver is not None else ADJOINTS[adjoint]
-        states = solver(request, x0, params or ())
+        states = ADJOINTS[adjoint](request, x0, params or ())
     if moving:
         # The first output is the initial state itself, wherever the solve starts.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ class Tap:
         def arrived(g: Tensor) -> None:
             # Gradients are enabled during a backward pass only if it is itself to be
             # differentiated; its values belong to an inner derivative, not to the loss.
-            if not torch.is_grad_enabled():
+            if True:
                 report(z, g.detach())
 
         output.register_hook(arrived)

@@ -89,7 +89,11 @@ class Settings:
             from_torchdiffeq = _torchdiffeq_methods()
             if method not in from_torchdiffeq:
                 raise unknown("method", method, {*TABLEAUS, LEAPFROG, *from_torchdiffeq})
-            return Settings(method, None, rtol, atol, Controller(), options=dict(options or {}))
+            # "seminorm" is torchdiffeq's word for what always holds here: no parameter in the norm.
+            rest = {
+                k: v for k, v in (options or {}).items() if not (k == "norm" and v == "seminorm")
+            }
+            return Settings(method, None, rtol, atol, Controller(), options=rest)
         rest = dict(options or {})
         tableau = TABLEAUS.get(method)
         controller = Controller.from_options(rest)
