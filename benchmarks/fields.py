@@ -45,13 +45,12 @@ class TanhField(nn.Module):
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+        hidden = [module for _ in range(3) for module in (nn.Linear(width, width), nn.Tanh())]
+        self.net = nn.Sequential(*hidden, nn.Linear(width, width))
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         """Evaluate the field at hidden states ``x``, (batch, width)."""
-        for layer in self.layers[:-1]:
-            x = torch.tanh(layer(x))
-        return self.layers[-1](x)
+        return self.net(x)
 
 
 class ConcatSquashLinear(nn.Module):
@@ -81,19 +80,20 @@ class SquashNet(nn.Module):
 
     def __init__(self, sizes: tuple[int, ...], activation: str) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(map(ConcatSquashLinear, sizes[:-1], sizes[1:]))
+        self.layers = nn.ModuleList(map(ConcatSquashLinear, sizes[:-2], sizes[1:-1]))
+        self.last = ConcatSquashLinear(sizes[-2], sizes[-1])
         self.activation = activation
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         """Evaluate the network at ``x``, (batch, sizes[0])."""
-        for layer in self.layers[:-1]:
+        for layer in self.layers:
             x = layer(t, x)
             x = torch.tanh(x) if self.activation == "tanh" else functional.softplus(x)
-        return self.layers[-1](t, x)
+        return self.last(t, x)
 
     def with_tangent(self, t: Tensor, x: Tensor, v: Tensor) -> Pair:
         """Evaluate the network at ``x`` and its derivative there along ``v``."""
-        for layer in self.layers[:-1]:
+        for layer in self.layers:
             x, v = layer.with_tangent(t, x, v)
             if self.activation == "tanh":
                 x = torch.tanh(x)
@@ -101,7 +101,7 @@ class SquashNet(nn.Module):
             else:
                 v = v * torch.sigmoid(x)
                 x = functional.softplus(x)
-        return self.layers[-1].with_tangent(t, x, v)
+        return self.last.with_tangent(t, x, v)
 
 
 class Flow(nn.Module):

@@ -101,9 +101,9 @@ def _ode_rnn(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]
     labels = _array(workload.labels)
 
     def field(t: jax.Array, x: jax.Array, p: Params) -> jax.Array:
-        for i in range(3):
-            x = jnp.tanh(x @ p[f"field.layers.{i}.weight"].T + p[f"field.layers.{i}.bias"])
-        return x @ p["field.layers.3.weight"].T + p["field.layers.3.bias"]
+        for i in (0, 2, 4):
+            x = jnp.tanh(x @ p[f"field.net.{i}.weight"].T + p[f"field.net.{i}.bias"])
+        return x @ p["field.net.6.weight"].T + p["field.net.6.bias"]
 
     def cell(p: Params, reading: jax.Array, x: jax.Array) -> jax.Array:
         from_reading = reading @ p["cell.weight_ih"].T + p["cell.bias_ih"]
@@ -127,17 +127,16 @@ def _ode_rnn(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]
 
 def _cnf(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]:
     net = workload.field.net
-    last = len(net.layers) - 1
+    hidden = [f"field.net.layers.{i}" for i in range(len(net.layers))]
     activation = {"tanh": jnp.tanh, "softplus": jax.nn.softplus}[net.activation]
     noise = _array(workload.field.noise)
 
     def network(t: jax.Array, x: jax.Array, p: Params) -> jax.Array:
-        for i in range(last + 1):
-            key = f"field.net.layers.{i}"
+        for key in (*hidden, "field.net.last"):
             gate = jax.nn.sigmoid(p[f"{key}.gate.weight"][:, 0] * t + p[f"{key}.gate.bias"])
             linear = x @ p[f"{key}.linear.weight"].T + p[f"{key}.linear.bias"]
             x = linear * gate + p[f"{key}.shift.weight"][:, 0] * t
-            x = activation(x) if i < last else x
+            x = x if key == "field.net.last" else activation(x)
         return x
 
     def field(t: jax.Array, state: Any, args: Any) -> Any:

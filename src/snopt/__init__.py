@@ -1,4 +1,4 @@
-"""Train Neural ODEs in PyTorch: a fast engine for solving and differentiating them.
+"""Train Neural ODEs in PyTorch with second-order optimization, at a first-order price.
 
 >>> import torch, snopt
 >>> field = torch.nn.Linear(2, 2)
@@ -17,19 +17,32 @@ from snopt.adjoint import (
     odeint_adjoint,
 )
 from snopt.base.errors import SolveError
+from snopt.curvature import KroneckerOptions
+from snopt.curvature.cost_to_go import CostToGo
+from snopt.curvature.low_rank import low_rank
+from snopt.curvature.matrix_odes import differential_programming
+from snopt.curvature.products import ggn_vector_product, hessian_vector_product
 from snopt.ode import Seminorm, SolveStats
+from snopt.optim import SNOpt
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CostToGo",
+    "KroneckerOptions",
     "NeuralODE",
     "NodeObserver",
     "PerStep",
+    "SNOpt",
     "Seminorm",
     "SolveError",
     "SolveStats",
     "Stages",
     "UniformGrid",
+    "differential_programming",
+    "ggn_vector_product",
+    "hessian_vector_product",
+    "low_rank",
     "odeint",
     "odeint_adjoint",
 ]

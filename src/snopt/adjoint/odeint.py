@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torchdiffeq
 from torch import Tensor
 
 from snopt.adjoint.dispatch import differentiable_solve, find_params, make_plan
@@ -66,6 +65,8 @@ def odeint(
         (torch.Size([2, 1]), 0.367879)
     """
     if event_fn is not None:
+        import torchdiffeq  # here, because it imports scipy: too slow for `import snopt`
+
         return torchdiffeq.odeint(
             func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn
         )
@@ -133,6 +134,8 @@ def odeint_adjoint(
         torch.Size([2, 2])
     """
     if event_fn is not None:
+        import torchdiffeq
+
         return torchdiffeq.odeint_adjoint(
             func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn,
             adjoint_rtol=adjoint_rtol, adjoint_atol=adjoint_atol, adjoint_method=adjoint_method,

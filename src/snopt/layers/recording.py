@@ -116,7 +116,7 @@ class Tap:
         def arrived(g: Tensor) -> None:
             # Gradients are enabled during a backward pass only if it is itself to be
             # differentiated; its values belong to an inner derivative, not to the loss.
-            if True:
+            if not torch.is_grad_enabled():
                 report(z, g.detach())
 
         output.register_hook(arrived)

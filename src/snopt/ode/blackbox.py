@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torchdiffeq
 from torch import Tensor
 
 from snopt.base.packing import Packing
@@ -38,6 +37,8 @@ def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: S
         >>> abs(out.states[-1].item() - 0.36787944) < 1e-4
         True
     """
+    import torchdiffeq  # here, because it imports scipy: too slow for `import snopt`
+
     nfe = 0
 
     def counted(t: Tensor, x: Tensor) -> Tensor:
