@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -116,7 +117,7 @@ def _flow(workload: Workload, solver: dict[str, object], segments: int) -> Flow:
     def flow(x: object) -> object:
         if segments == 1:
             return segment(x, times[0], times[1])
-        for start, end in zip(times[:-1], times[1:], strict=True):
+        for start, end in pairwise(times):
             x = checkpoint(segment, x, start, end, use_reentrant=False)
         return x
 

@@ -64,9 +64,7 @@ class Trial:
         makers: What makes the contender's flow.
     """
 
-    def __init__(
-        self, contender: str, case: str, form: str, makers: Makers = CONTENDERS
-    ) -> None:
+    def __init__(self, contender: str, case: str, form: str, makers: Makers = CONTENDERS) -> None:
         self.compiled = contender.endswith("compiled")
         self.workload = build(case, form)
         self.flow = makers[contender](self.workload)

@@ -3,8 +3,9 @@
     python -m benchmarks.optimizer_learning --task digits --seeds 0 1 2
     SNOPT_DATA=... python -m benchmarks.optimizer_learning --task mnist --seeds 0 1 2
 
-Every method runs at each of its learning rates with the first seed; the best rate (by training loss
-at the end) is then run with the other seeds. ``--only`` names methods, ``--lr`` fixes the rate.
+Every method runs at each of its learning rates with the first seed; the best rate (by training
+loss averaged over the checkpoints) is then run with the other seeds. ``--only`` names methods,
+``--lr`` fixes the rate.
 SOAP is that of the package ``pytorch_optimizer`` and is left out where it is not installed.
 """
 
@@ -126,11 +127,11 @@ def run(name: str, make: Make, lr: float, seed: int) -> dict[str, Any]:
     return {"lr": lr, "seed": seed, "curve": curve}
 
 
-def final_loss(result: dict[str, Any], task_end: int) -> float:
-    """Loss at the end; infinite for a run that did not get there or is not finite."""
+def mean_loss(result: dict[str, Any], task_end: int) -> float:
+    """Mean loss over the checkpoints; infinite for a run that did not get to the end."""
     if not result["curve"] or result["curve"][-1]["iteration"] != task_end:
         return float("inf")
-    loss = float(result["curve"][-1]["loss"])
+    loss = sum(float(p["loss"]) for p in result["curve"])
     return loss if loss == loss else float("inf")
 
 
@@ -163,7 +164,7 @@ def main() -> None:
             show(name, results[-1])
         if not results:
             continue
-        best = min(results, key=lambda r: final_loss(r, end))["lr"]
+        best = min(results, key=lambda r: mean_loss(r, end))["lr"]
         for seed in args.seeds[1:]:
             results.append(run(args.task, make, best, seed))
             show(name, results[-1])

@@ -2,9 +2,11 @@
 
     python -m benchmarks.second_order_memory [--axes m n R steps] [--methods ...] [--out FILE]
     python -m benchmarks.second_order_memory --plot       # picture of a kept file
+    python -m benchmarks.second_order_memory --tensors    # count tensors anew, keep processes
 
-One process a figure. A figure is how far the process grows while it computes derivatives once,
-less what the same method takes on a tiny problem. The field is ``linear -> tanh -> linear`` on d
+Two figures a point: the most bytes of tensors alive at one time, and how far a process of its own
+grows while it computes derivatives once, less what the same method takes on a tiny problem. The
+second contains what the allocator holds on to. The field is ``linear -> tanh -> linear`` on d
 dimensions for a batch of points, so that m = batch * d and n = 2 (d^2 + d); the exponent is the
 slope of a straight line through the logarithms. Double precision, rk4.
 """
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 
 import snopt
 from benchmarks.environment import environment
+from benchmarks.live_tensors import peak_megabytes
 from benchmarks.peak import in_fresh_process, rise
 from snopt.curvature.low_rank import low_rank
 from snopt.curvature.matrix_odes import differential_programming
@@ -154,12 +157,20 @@ def measure(axis: str, method: str, tiny: float) -> dict[str, Any]:
     for size in AXES[axis][method]:
         d, batch, R, steps = size
         peak = figure_of(method, size) - tiny
-        points.append({"x": abscissa(axis, size), "megabytes": round(peak, 3), "m": d * batch,
+        points.append({"x": abscissa(axis, size), "process": round(peak, 3), "m": d * batch,
                        "n": 2 * (d * d + d), "R": R, "steps": steps})  # fmt: skip
-    exponent = slope([p["x"] for p in points], [p["megabytes"] for p in points])
-    print(f"{axis:6} {method:22} exponent {exponent:5.2f}  {[p['megabytes'] for p in points]}")
-    return {"points": points, "exponent": round(exponent, 3),
-            "claimed": CLAIMS[axis].get(method), "tiny_megabytes": round(tiny, 3)}  # fmt: skip
+    return {"points": points, "claimed": CLAIMS[axis].get(method), "tiny_process": round(tiny, 3)}
+
+
+def count_tensors(axis: str, method: str, found: dict[str, Any]) -> None:
+    """Add the bytes of live tensors and both exponents."""
+    points = found["points"]
+    for point, size in zip(points, AXES[axis][method], strict=True):
+        point["tensors"] = round(peak_megabytes(lambda size=size: METHODS[method](*size)), 3)
+    for key in ("tensors", "process"):
+        xs, ys = [p["x"] for p in points], [p[key] for p in points]
+        found[f"{key}_exponent"] = round(slope(xs, ys), 3)
+        print(f"{axis:6} {method:22} {key:8} exponent {found[f'{key}_exponent']:5.2f}  {ys}")
 
 
 def main() -> None:
@@ -168,6 +179,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--plot", action="store_true")
+    parser.add_argument("--tensors", action="store_true")
     parser.add_argument("child", nargs="*", help="method d batch R steps, in a fresh process")
     chosen = parser.parse_args()
     if chosen.child:
@@ -178,6 +190,12 @@ def main() -> None:
         draw(json.loads(chosen.out.read_text()), chosen.out.with_suffix(".png"))
         return
     kept = json.loads(chosen.out.read_text()) if chosen.out.exists() else {"axes": {}}
+    if chosen.tensors:
+        for axis, methods in kept["axes"].items():
+            for method, found in methods.items():
+                count_tensors(axis, method, found)
+        chosen.out.write_text(json.dumps(kept, indent=1) + "\n")
+        return
     tiny: dict[str, float] = {}
     for axis in chosen.axes:
         for method in AXES[axis]:
@@ -185,6 +203,7 @@ def main() -> None:
                 if method not in tiny:
                     tiny[method] = figure_of(method, TINY)
                 found = measure(axis, method, tiny[method])
+                count_tensors(axis, method, found)
                 kept["axes"].setdefault(axis, {})[method] = found
                 kept["environment"] = environment()
                 chosen.out.parent.mkdir(parents=True, exist_ok=True)
@@ -215,13 +234,19 @@ def draw(kept: dict[str, Any], picture: Path) -> None:
     for panel, axis in zip(panels, AXES, strict=True):
         for method, found in kept["axes"].get(axis, {}).items():
             xs = [p["x"] for p in found["points"]]
-            ys = [p["megabytes"] for p in found["points"]]
-            label = f"{method}: {found['exponent']:.2f}"
-            panel.loglog(xs, ys, "o-", color=COLOURS[method], label=label)
+            label = f"{method}: {found['tensors_exponent']:.2f}"
+            for key, style in {"tensors": "o-", "process": ":"}.items():
+                ys = [p[key] for p in found["points"]]
+                named = label if key == "tensors" else None
+                panel.loglog(xs, ys, style, color=COLOURS[method], label=named)
         panel.set_xlabel(titles[axis])
+        if axis in ("R", "steps"):
+            ticks = {"R": [4, 8, 16, 32, 64], "steps": [2, 8, 32]}[axis]
+            panel.set_xticks(ticks, map(str, ticks))
+            panel.minorticks_off()
         panel.legend(title="fitted exponent", fontsize=8)
         panel.grid(alpha=0.3)
-    panels[0].set_ylabel("peak memory, MB")
+    panels[0].set_ylabel("peak memory, MB: tensors (line), process (dots)")
     figure.savefig(picture, dpi=110)
     print(picture)
 

@@ -9,7 +9,6 @@ Every figure in that page comes from ``benchmarks/results``: what stands between
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -168,8 +167,9 @@ def main() -> None:
     """Put every table into its place in the page."""
     text = PAGE.read_text()
     for name, table in TABLES.items():
-        between = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text = between.sub(lambda m, t=table(): f"{m[1]}\n{t}\n\n{m[2]}", text)
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n{table()}\n\n{end}{rest.partition(end)[2]}"
     PAGE.write_text(text)
 
 

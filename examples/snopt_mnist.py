@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import snopt
-from snopt.optim import SNOpt
 
 
 class Field(nn.Module):
@@ -57,7 +56,7 @@ def main(width=16, batch=128):
         snopt.NeuralODE(Field(width)),
         nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10),
     )  # fmt: skip
-    optimizer = SNOpt(model)
+    optimizer = snopt.SNOpt(model)
     print(optimizer.summary())
     for i in range(60):
         index = torch.randint(len(x), (batch,))

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -17,6 +20,21 @@ def test_unpacking_undoes_packing_also_on_a_leading_axis():
     assert torch.equal(x[3], state[0])
     assert torch.equal(y[0], state[1][0])
     assert torch.equal(z[4], state[1][1][0])
+
+
+def test_unpacking_leaves_nothing_alive():
+    """Parts of a state die with their last user, not when the collector runs."""
+    state = nested()
+    packing = Packing.of(state)
+    packed = packing.pack(state)
+    gc.disable()
+    try:
+        parts = packing.unpack(packed)
+        alive = weakref.ref(parts[0])
+        del parts
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_lone_tensor_passes_through_untouched():

@@ -372,6 +372,17 @@ def test_large_modes_are_cut_and_still_train(oversize, conv, rule):
     assert max(max(row.factors, default=0) for row in optimizer.summary().rows) <= 2
 
 
+def test_a_narrow_layer_has_no_wide_factor():
+    """860² numbers for the 1,720 weights of a time gate would be out of proportion."""
+    model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64))
+    optimizer = SNOpt(model, lr=1e-2)
+    model(torch.randn(8, 1)).pow(2).mean().backward()
+    optimizer.step()
+    rows = {row.name: row.factors for row in optimizer.summary().rows}
+    assert rows == {"0": (0, 2), "2": (64, 65)}
+    assert optimizer.factors["0"].A.shape == (2, 2)
+
+
 def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
     model = mixed_model()
     optimizer = SNOpt(model)

@@ -7,6 +7,7 @@ survive unpacking, so the states at many times unpack in one call.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,13 @@ def _layout(state: State) -> Any:
     if isinstance(state, Tensor):
         return state.shape
     return tuple(_layout(part) for part in state)
+
+
+def _build(layout: Any, pieces: Iterator[Tensor], lead: torch.Size) -> State:
+    """Hang pieces into a layout. (A recursive closure would be a cycle that keeps them alive.)"""
+    if isinstance(layout, torch.Size):
+        return next(pieces).reshape(lead + layout)
+    return tuple(_build(part, pieces, lead) for part in layout)
 
 
 @dataclass(frozen=True)
@@ -118,14 +126,7 @@ class Packing:
         if self.single:
             return packed
         pieces = iter(packed.split(self.sizes, dim=-1))
-        lead = packed.shape[:-1]
-
-        def build(layout: Any) -> State:
-            if isinstance(layout, torch.Size):
-                return next(pieces).reshape(lead + layout)
-            return tuple(build(part) for part in layout)
-
-        return build(self.layout)
+        return _build(self.layout, pieces, packed.shape[:-1])
 
     def wrap(self, field: Field) -> TensorField:
         """Turn a field on nested states into a field on packed tensors.

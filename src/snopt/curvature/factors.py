@@ -142,7 +142,7 @@ def call_factors(
         if not inputs:
             return [B, *([] for _ in sizes[1:])]
         if isinstance(view, ConvView) and view.form == "per_axis":
-            channels = _diagonal_blocks(view.channel_gram(z) / N, sizes[1])
+            channels = _diagonal_blocks(view.channel_gram(z) / N, sizes[1]) if sizes[1] else []
             kernel = _diagonal_blocks(view.kernel_gram(z) / N, sizes[2]) if sizes[2] else []
             return [B, channels, kernel]
         return [B, gram_blocks(view.inputs(z).flatten(1, 2) / N**0.5, sizes[1])]
@@ -201,7 +201,10 @@ class LayerFactors:
 
     @property
     def B(self) -> Tensor:
-        """Factor of the output gradients, ``[out, out]`` (or ``[groups, out, out]``)."""
+        """Factor of the output gradients, ``[out, out]`` (or ``[groups, out, out]``).
+
+        The identity where the mode was left diagonal (``max_size``, ``max_ratio``).
+        """
         return _ungrouped(_dense(self.modes[0], self.sizes[0]))
 
     @property

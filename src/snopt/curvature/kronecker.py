@@ -117,6 +117,17 @@ class FieldObserver:
         return type(None), ()
 
 
+def _mode_sizes(view: LayerView, options: KroneckerOptions) -> list[list[int]]:
+    """Block sizes of each mode of a layer."""
+    weights = sum(p.numel() for p in view.parameters)
+    return [
+        block_sizes(n, options.max_size, options.oversize)
+        if view.groups * n * n <= options.max_ratio * weights
+        else []
+        for n in view.mode_sizes
+    ]
+
+
 def _leaf(state: State) -> State:
     """A detached copy of a state whose tensors are leaves that require gradients.
 
@@ -173,10 +184,7 @@ class KroneckerRecorder:
         self._inputs = True
         self._seed = 0
         self._slot_of = {name: key for key, slot in self.slots.items() for name in slot.modules}
-        self.sizes = {
-            key: [block_sizes(n, options.max_size, options.oversize) for n in slot.view.mode_sizes]
-            for key, slot in self.slots.items()
-        }
+        self.sizes = {key: _mode_sizes(slot.view, options) for key, slot in self.slots.items()}
         self._blocks = [(block, self.observer(block.field)) for block in blocks]
         self._attached = _Attachment()
         weakref.finalize(self, self._attached.remove)

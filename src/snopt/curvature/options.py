@@ -40,6 +40,8 @@ class KroneckerOptions:
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
         max_size: the largest factor.
         oversize: larger modes are cut in ``"block"`` or left ``"diagonal"``.
+        max_ratio: a factor with more entries than this many times the layer's weights is left
+            diagonal too: a gate from 1 to 860 features does not deserve a matrix of 860 × 860.
 
     Example:
         >>> KroneckerOptions(conv="kfc").max_size
@@ -59,6 +61,7 @@ class KroneckerOptions:
     averaging: float = 0.9
     max_size: int = 1024
     oversize: Oversize = "block"
+    max_ratio: float = 8.0
 
     def __post_init__(self) -> None:
         """Check every choice once."""

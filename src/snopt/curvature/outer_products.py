@@ -15,6 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from snopt.base.packing import Packing
 from snopt.base.types import State, leaves
 from snopt.curvature.derivatives import hessian, pullback
 from snopt.curvature.flat_problem import TerminalCost
@@ -198,14 +199,5 @@ def _flat(x: State) -> tuple[Tensor, Callable[[Tensor], State]]:
     if isinstance(x, Tensor):
         return flat, lambda v: v.reshape(x.shape)
 
-    def rebuild(v: Tensor) -> State:
-        pieces = iter(v.split([part.numel() for part in parts]))
-
-        def walk(state: State) -> State:
-            if isinstance(state, Tensor):
-                return next(pieces).reshape(state.shape)
-            return tuple(walk(part) for part in state)
-
-        return walk(x)
-
-    return flat, rebuild
+    packing = Packing.of(x)
+    return flat, packing.unpack
