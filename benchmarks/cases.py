@@ -152,7 +152,7 @@ FLOW_FORMS = ("autograd", "tangent")
 CASES = {
     "image": Case(lambda form: Image(1e-3, batch=128, channels=64, side=7), gain=3.0),
     "ode_rnn": Case(
-        lambda form: OdeRnn(1e-3, batch=128, intervals=92, channels=27, width=32), gain=2.0
+        lambda form: OdeRnn(1e-3, batch=128, intervals=92, channels=27, width=32), gain=1.5
     ),
     "cnf_miniboone": Case(
         lambda form: Cnf(1e-6, 128, (43, 860, 860, 43), "softplus", form), 3.0, FLOW_FORMS

@@ -60,7 +60,8 @@ def test_totals_add_up_until_they_are_reset():
 
 
 def test_the_step_is_carried_over_in_training_only():
-    ode, x = block(), batch()
+    keep = {"adjoint_options": {"keep": 1}}
+    ode, x = block(**keep), batch()
     ode(x)
     first = ode.stats.nfe_forward
     ode(x)
@@ -69,7 +70,7 @@ def test_the_step_is_carried_over_in_training_only():
     ode.eval()
     ode(1e3 * x)
     assert torch.equal(ode.carried_buffer, carried)
-    fresh = block(carry_step=False)
+    fresh = block(carry_step=False, **keep)
     fresh(x)
     fresh(x)
     assert fresh.stats.nfe_forward == first
@@ -86,7 +87,7 @@ def test_a_restored_block_goes_on_exactly_as_the_living_one():
     other.load_state_dict(torch.load(saved, weights_only=True))
     assert other.horizon == ode.horizon == 0.75
     assert torch.equal(other(x), ode(x))
-    assert other.stats.nfe_forward == ode.stats.nfe_forward
+    assert other.stats.last_step == ode.stats.last_step
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
@@ -217,3 +218,35 @@ def test_evaluation_without_gradients_keeps_nothing():
     assert sum(ref() is not None for ref in held) <= 2  # the initial state and the last
     assert not quiet.requires_grad
     assert torch.allclose(quiet, ode(x).detach(), rtol=1e-12)
+
+
+def test_tapes_are_kept_within_their_budget():
+    """A small state keeps all its steps and re-runs none; a large one keeps none."""
+    small = block(rtol=1e-6, atol=1e-6)
+    small(batch()).sum().backward()
+    assert small.stats.accepted > 2
+    assert small.stats.nfe_backward == 0
+
+    class Wide(nn.Module):
+        def forward(self, t, x):
+            return torch.sin(x).tanh().sigmoid().tanh() - 0.1 * x
+
+    wide = snopt.NeuralODE(Wide())
+    x = torch.randn(2_000_000, requires_grad=True)
+    wide(x).sum().backward()
+    assert wide.stats.nfe_backward >= 6 * wide.stats.accepted
+
+
+def test_measuring_the_tape_leaves_the_random_numbers_alone():
+    class Noisy(TanhField):
+        def forward(self, t, x):
+            return super().forward(t, x) + 0.0 * torch.randn_like(x)
+
+    draws = []
+    for keep in (None, 1):
+        torch.manual_seed(3)
+        ode = snopt.NeuralODE(Noisy(), method="rk4", adjoint_options={"keep": keep})
+        torch.manual_seed(4)
+        ode(batch())
+        draws.append(torch.rand(1))
+    assert torch.equal(*draws)

@@ -20,7 +20,7 @@ from snopt.ode.solution import SolveStats
 class NeuralODE(nn.Module):
     r"""The map from :math:`x(t_0)` to :math:`x(t_1)` along :math:`\dot x = F(t, x, \theta)`.
 
-    The step size at the end of one call is the first one tried in the next (``carry_step``),
+    The step that turned out right for the beginning of one call opens the next (``carry_step``),
     which saves the evaluations that would guess it. The horizon and the carried step are part
     of the ``state_dict``, so that a restored run goes on exactly where it stopped.
 
@@ -141,7 +141,7 @@ class NeuralODE(nn.Module):
             first_step=carried or None,
         )  # fmt: skip
         if self.training and self.carry_step:
-            self.carried_buffer.fill_(self.stats.last_step or 0.0)
+            self.carried_buffer.fill_(self.stats.first_step or 0.0)
         return packing.unpack(states[-1] if t is None else torch.stack(states))
 
     def extra_repr(self) -> str:

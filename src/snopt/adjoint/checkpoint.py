@@ -1,9 +1,10 @@
 """The checkpointed discrete adjoint: the default.
 
 Forward, the state at the start of every accepted step is kept and nothing else, except that
-the last ``keep`` steps may keep their tape. Backward, one step at a time is run again and
-pulled back through its stages. The gradient is exact for the discretised solution, the
-backward pass has no error control and rejects nothing, and memory is one state a step.
+the last ``keep`` steps keep their tape (see :mod:`snopt.adjoint.tape_budget`). Backward, one
+step at a time is run again, unless its tape was kept, and pulled back through its stages. The
+gradient is exact for the discretised solution, the backward pass has no error control and
+rejects nothing, and memory is one state a step.
 """
 
 from __future__ import annotations

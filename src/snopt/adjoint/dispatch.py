@@ -16,6 +16,7 @@ from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
 from snopt.adjoint.request import Request, edge_field
 from snopt.adjoint.reversible import solve_reversible
+from snopt.adjoint.tape_budget import affordable_steps
 from snopt.adjoint.times import attach_outputs, attach_start
 from snopt.base.errors import InvalidTimes, UnknownName, unknown
 from snopt.base.packing import Packing
@@ -43,7 +44,7 @@ class Plan:
         adjoint: Name of the adjoint.
         settings: How to solve forward.
         backward: How to solve backward.
-        keep: Steps whose tape is kept (``checkpoint``).
+        keep: Last steps whose tape is kept (``checkpoint``); None keeps what the budget allows.
         nodes: Gauss nodes a step (``backsolve``); None chooses by the method's order.
         eta: Damping of the leapfrog (``reversible``).
         solver: What runs the adjoint; the block puts a compiled one here.
@@ -52,7 +53,7 @@ class Plan:
     adjoint: str
     settings: Settings
     backward: Settings
-    keep: int = 1
+    keep: int | None = None
     nodes: int | None = None
     eta: float = 1.0
     solver: Callable[..., list[Tensor]] | None = field(default=None, repr=False)
@@ -109,7 +110,8 @@ def make_plan(
     own = dict(adjoint_options or {})
     plan = Plan(adjoint, settings, settings)
     if adjoint == "checkpoint":
-        plan.keep = int(own.pop("keep", plan.keep))
+        keep = own.pop("keep", None)
+        plan.keep = None if keep is None else int(keep)
         reject_unknown(own, _CHECKPOINT_OPTIONS)
     elif adjoint == "reversible":
         plan.eta = float(own.pop("eta", plan.eta))
@@ -214,9 +216,16 @@ def differentiable_solve(
         checked, packing, times, plan.settings, plan.backward,
         stats=stats if stats is not None else SolveStats(),
         totals=totals, first_step=first_step, observer=observer,
-        keep=plan.keep if torch.is_grad_enabled() else 0, nodes=plan.nodes,
+        nodes=plan.nodes,
         autocast=torch.get_autocast_dtype(device.type) if cast else None,
     )  # fmt: skip
+    if adjoint == "checkpoint" and torch.is_grad_enabled():
+        with torch.no_grad():
+            request.keep = (
+                affordable_steps(func, request, x0.detach(), params or ())
+                if plan.keep is None
+                else plan.keep
+            )
     if plan.settings.grid_constructor is not None:
         request.grid = _constructed_grid(plan, func, y0, t, times)
     moving = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()

@@ -50,8 +50,9 @@ def odeint(
         event_fn: Passed on to torchdiffeq together with everything else.
         adjoint: ``"checkpoint"``, ``"backsolve"``, ``"reversible"`` or ``"direct"``.
         adjoint_params: Tensors to return gradients for; default: the module's parameters.
-        adjoint_options: ``keep`` (checkpoint: last steps whose tape is kept), ``nodes``
-            (backsolve: Gauss nodes a step), ``eta`` (reversible: damping).
+        adjoint_options: ``keep`` (checkpoint: last steps whose tape is kept; default: as many as
+            fit into 128 MiB), ``nodes`` (backsolve: Gauss nodes a step), ``eta`` (reversible:
+            damping).
         observer: Told of states and adjoints along the path during the backward pass.
         stats: Filled with evaluations and steps, forward and backward.
 

@@ -35,6 +35,7 @@ class Request:
         nodes: Gauss nodes a step for the parameter gradient (``backsolve`` only).
         totals: Running totals that also take this solve's backward counts.
         autocast: Autocast's dtype if it was on during the forward pass.
+        extra_evaluations: Evaluations of the field outside the solver, which count as well.
     """
 
     field: TensorField
@@ -50,6 +51,7 @@ class Request:
     nodes: int | None = None
     totals: SolveStats | None = None
     autocast: torch.dtype | None = None
+    extra_evaluations: int = 0
 
     def took(self, forward: SolveStats) -> None:
         """Take over the counts of the forward solve.
@@ -57,15 +59,17 @@ class Request:
         Args:
             forward: The solver's counts.
         """
+        forward.nfe_forward += self.extra_evaluations
         stats = self.stats
         stats.nfe_forward, stats.accepted = forward.nfe_forward, forward.accepted
         stats.rejected, stats.solves = forward.rejected, forward.solves
-        stats.last_step = forward.last_step
+        stats.first_step, stats.last_step = forward.first_step, forward.last_step
         if self.totals is not None:
             self.totals.nfe_forward += forward.nfe_forward
             self.totals.accepted += forward.accepted
             self.totals.rejected += forward.rejected
             self.totals.solves += forward.solves
+            self.totals.first_step = forward.first_step
             self.totals.last_step = forward.last_step
 
     def took_backward(self, evaluations: int) -> None:

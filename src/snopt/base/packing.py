@@ -26,7 +26,10 @@ def _layout(state: State) -> Any:
 
 
 def _build(layout: Any, pieces: Iterator[Tensor], lead: torch.Size) -> State:
-    """Hang pieces into a layout. (A recursive closure would be a cycle that keeps them alive.)"""
+    """Hang pieces into a layout.
+
+    A function of its own: a recursive closure would be a cycle that keeps the pieces alive.
+    """
     if isinstance(layout, torch.Size):
         return next(pieces).reshape(lead + layout)
     return tuple(_build(part, pieces, lead) for part in layout)

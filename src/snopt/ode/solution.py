@@ -20,7 +20,8 @@ class SolveStats:
         nfe_backward: Field evaluations (each with its pull-back) of the backward pass.
         accepted: Accepted steps, forward.
         rejected: Rejected steps, forward.
-        last_step: The step that the controller would try next.
+        first_step: The step that the controller would open the same solve with next time.
+        last_step: The step that the controller would go on with behind the last time.
         solves: How many solves the counts are of.
     """
 
@@ -28,6 +29,7 @@ class SolveStats:
     nfe_backward: int = 0
     accepted: int = 0
     rejected: int = 0
+    first_step: float | None = None
     last_step: float | None = None
     solves: int = 0
 
@@ -41,7 +43,7 @@ class SolveStats:
             0
         """
         self.nfe_forward = self.nfe_backward = self.accepted = self.rejected = self.solves = 0
-        self.last_step = None
+        self.first_step = self.last_step = None
 
 
 class Status(Enum):

@@ -195,6 +195,8 @@ class _Run:
             proposed = max(proposed, self.h)
         self.h = min(max(proposed, control.min_step), control.max_step)
         self.ratio = ratio
+        if self.stats.first_step is None:
+            self.stats.first_step = self.h
         return True
 
     def _take(self, h: float, t1: float, x1: Tensor) -> None:
