@@ -51,7 +51,7 @@ def odeint(
         adjoint: ``"checkpoint"``, ``"backsolve"``, ``"reversible"`` or ``"direct"``.
         adjoint_params: Tensors to return gradients for; default: the module's parameters.
         adjoint_options: ``keep`` (checkpoint: last steps whose tape is kept; default: as many as
-            fit into 128 MiB), ``nodes`` (backsolve: Gauss nodes a step), ``eta`` (reversible:
+            fit into 256 MiB), ``nodes`` (backsolve: Gauss nodes a step), ``eta`` (reversible:
             damping).
         observer: Told of states and adjoints along the path during the backward pass.
         stats: Filled with evaluations and steps, forward and backward.

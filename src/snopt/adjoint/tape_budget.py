@@ -18,8 +18,8 @@ from snopt.adjoint.pullback import tape
 from snopt.adjoint.request import Request
 from snopt.base.types import real_dtype
 
-#: Bytes of tape that one solve may keep: 128 MiB.
-TAPE_BYTES = 2**27
+#: Bytes of tape that one solve may keep: 256 MiB.
+TAPE_BYTES = 2**28
 
 _MEASURED: weakref.WeakKeyDictionary[object, dict[object, int]] = weakref.WeakKeyDictionary()
 
