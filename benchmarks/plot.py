@@ -51,7 +51,7 @@ def _bars(axes: Axes, part: str, value: str, spread: bool) -> None:
                     f"{height:.2f}", (place, figure["upper"]), ha="center", va="bottom", fontsize=7
                 )
     axes.set_xticks(range(len(found)), [where for where, _ in found])
-    axes.legend(fontsize=8, frameon=False, ncols=2)
+    axes.legend(fontsize=8, frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     axes.spines[["top", "right"]].set_visible(False)
 
 
