@@ -17,6 +17,9 @@ from benchmarks.cases import Flow, Workload, build
 
 BASELINE = "torchdiffeq_adjoint"
 
+#: Iterations before anything is measured: a step size carried from call to call settles in them.
+SETTLING = 6
+
 
 def _torchdiffeq(integrate: Callable[..., object], workload: Workload) -> Flow:
     times = torch.tensor([0.0, 1.0], dtype=workload.inputs.dtype)
@@ -79,6 +82,11 @@ class Trial:
     def run(self) -> None:
         """Do what training does between two updates: forward, then backward."""
         self.forward().backward()
+
+    def settle(self) -> None:
+        """Run until nothing changes from one iteration to the next."""
+        for _ in range(SETTLING):
+            self.run()
 
     def evaluations(self) -> tuple[int, int]:
         """Count calls of the field in the forward and in the backward pass."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.accuracy import gradients, reference, relative_errors
 from benchmarks.cases import CASES
-from benchmarks.contenders import BASELINE, CONTENDERS, Trial
+from benchmarks.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.environment import environment
 from benchmarks.peak import in_fresh_process, rise
 from benchmarks.timing import interleave, ratios, summary
@@ -30,7 +30,7 @@ Measured = dict[str, dict[str, object]]
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Time forward plus backward of each contender, side by side."""
     trials = {name: Trial(name, case, form) for name in names}
-    times = interleave({name: trial.run for name, trial in trials.items()}, repeats)
+    times = interleave({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
     return {
         name: {
             "rounds": repeats,
@@ -42,27 +42,23 @@ def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Me
 
 
 def measure_work(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
-    """Count evaluations of the field in the second iteration.
-
-    By then a step size carried from call to call is what it will be.
-    """
+    """Count evaluations of the field in one iteration."""
     counts: Measured = {}
     for name in names:
         trial = Trial(name, case, form)
-        trial.run()
+        trial.settle()
         forward, backward = trial.evaluations()
         counts[name] = {"forward": forward, "backward": backward}
     return counts
 
 
 def measure_accuracy(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
-    """Compare each contender's gradient, in the second iteration, with the reference's."""
+    """Compare each contender's gradient with the reference's."""
     exact, own_error = reference(case)
     errors: Measured = {"reference": dict(own_error)}
     for name in names:
         trial = Trial(name, case, form)
-        trial.run()
-        trial.run()
+        trial.settle()
         found = gradients(trial.workload.field.parameters(), trial.inputs)
         errors[name] = dict(relative_errors(found, exact))
     return errors

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import CASES
-from benchmarks.contenders import BASELINE, CONTENDERS, Trial
+from benchmarks.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.environment import environment
 from benchmarks.peer_diffrax import ADJOINTS, DiffraxTrial
 from benchmarks.peer_torch import TORCH_PEERS
@@ -55,7 +55,7 @@ def measure(case: str, names: list[str], repeats: int) -> dict[str, Any]:
     """Time everyone able to run a workload, side by side."""
     form = FORMS.get(case, CASES[case].forms[0])
     able, unable = prepare(names, case, form)
-    times = interleave({name: each.run for name, each in able.items()}, repeats, warmup=1)
+    times = interleave({name: each.run for name, each in able.items()}, repeats, SETTLING)
     found = {
         name: {
             "seconds": summary(times[name]),

@@ -15,7 +15,7 @@ Times = dict[str, list[float]]
 Run = Callable[[], object]
 
 
-def interleave(runs: Mapping[str, Run], repeats: int, warmup: int = 2) -> Times:
+def interleave(runs: Mapping[str, Run], repeats: int, warmup: int) -> Times:
     """Time each of ``runs`` once in each of ``repeats`` rounds; seconds by name."""
     for run in runs.values():
         for _ in range(warmup):
