@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.cases import CASES, build
-from benchmarks.contenders import BASELINE, CONTENDERS
+from benchmarks.contenders import BASELINE, CONTENDERS, SETTLING
 from benchmarks.environment import environment
 from benchmarks.peak import in_fresh_process, rise
 from benchmarks.timing import interleave, ratios, summary
@@ -87,7 +87,7 @@ def measure(case: str, repeats: int, compiled: bool) -> dict[str, Any]:
         "plain": second_order(case, engine, form, refresh=False),
         "refresh": second_order(case, engine, form, refresh=True),
     }
-    times = interleave(runs, repeats)
+    times = interleave(runs, repeats, SETTLING)
     amortised = [
         ((REFRESH_EVERY - 1) * p + r) / REFRESH_EVERY
         for p, r in zip(times["plain"], times["refresh"], strict=True)

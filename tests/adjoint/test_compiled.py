@@ -100,8 +100,51 @@ def test_compiled_serves_many_times_and_observers():
     assert torch.allclose(compiled.observer.moment, eager.observer.moment, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.usefixtures("traced")
+def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observed():
+    class Nodes:
+        quadrature = snopt.PerStep(2)
+        told = 0
+
+        def observe(self, t, weight, x, Q_x):
+            self.told += 1
+
+    def iteration(block):
+        block.field.zero_grad()
+        x = torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
+        state = x
+        for _ in range(3):
+            state = block(state)
+        (state**2).sum().backward()
+        return [x.grad, *(p.grad.clone() for p in block.field.parameters())], state.grad_fn
+
+    compiled, eager = pair(Field(), horizon=0.1, rtol=1e-3, atol=1e-3)
+    iteration(compiled)
+    plain, node = iteration(compiled)
+    assert compiled.stats.accepted == 1
+    assert "_Compiled" not in node.name()
+    compiled.observer = Nodes()
+    observed, node = iteration(compiled)
+    assert "_Compiled" in node.name()
+    assert compiled.observer.told == 3 * 2
+    assert all(map(torch.equal, plain, observed))
+    assert all(
+        torch.allclose(a, b, atol=1e-6) for a, b in zip(plain, iteration(eager)[0], strict=True)
+    )
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_solve_that_needs_more_than_its_one_step_is_solved_all_the_same():
+    compiled, eager = pair(Field(), horizon=1.0, rtol=1e-8, atol=1e-8)
+    x = torch.randn(4, 3, requires_grad=True)
+    compiled.carried_buffer.fill_(2.0)
+    found, expected = gradients(compiled, x)[1], gradients(eager, x)[1]
+    assert compiled.stats.accepted > 1
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_where_no_compiler_works_eager_takes_over_with_one_warning(monkeypatch):
-    def no_compiler(function):
+    def no_compiler(function, **options):
         def fails(*args):
             raise RuntimeError("no C++ compiler found")
 

@@ -8,16 +8,24 @@ after one warning.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.checkpoint import StepMark, refuse_create_graph, solve_checkpoint
+from snopt.adjoint.compiled_steps import (
+    COMPILER,
+    CompiledSteps,
+    PullFunction,
+    pull_function,
+    pure_field,
+    step_function,
+)
 from snopt.adjoint.panel import Joint, observe_step
 from snopt.adjoint.pullback import GradientSum, StepPullback
 from snopt.adjoint.request import Request
@@ -28,118 +36,9 @@ from snopt.ode.runge_kutta import RungeKutta
 from snopt.ode.settings import Settings
 from snopt.ode.solve import Step
 from snopt.ode.step import StageBuffer, StageList
-from snopt.ode.tableau import Tableau
 
-#: ``(x, k1, (t, h), params) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
-StepFunction = Callable[[Tensor, Tensor | None, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
-#: ``(x, cotangent, (t, h), params) -> (cotangent of x, cotangents of params)``.
-PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Any]
 #: A kept step: its start (a leaf) and its end, on the tape.
 TapedStep = tuple[Tensor, Tensor]
-
-
-def pure_field(field: nn.Module, packing: Packing,
-               names: Sequence[str]) -> Callable[..., Tensor]:  # fmt: skip
-    """The field as a pure function ``(params, t, x) -> dx/dt`` of a packed state.
-
-    Args:
-        field: The module.
-        packing: How its state is packed.
-        names: Names of the parameters that are passed in.
-
-    Returns:
-        The function.
-
-    Example:
-        >>> class Scale(nn.Module):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.a = nn.Parameter(torch.tensor(1.0))
-        ...     def forward(self, t, x):
-        ...         return self.a * x
-        >>> x = torch.ones(2)
-        >>> pure = pure_field(Scale(), Packing.of(x), ["a"])
-        >>> pure([torch.tensor(3.0)], torch.tensor(0.0), x)
-        tensor([3., 3.])
-    """
-
-    def evaluate(params: Sequence[Tensor], t: Tensor, x: Tensor) -> Tensor:
-        given = dict(zip(names, params, strict=True))
-        return packing.pack(torch.func.functional_call(field, given, (t, packing.unpack(x))))
-
-    return evaluate
-
-
-def step_function(evaluate: Callable[..., Tensor], tableau: Tableau, settings: Settings,
-                  packing: Packing) -> StepFunction:  # fmt: skip
-    """One attempt of a step as a pure function.
-
-    Args:
-        evaluate: From :func:`pure_field`.
-        tableau: An adaptive method whose error estimate uses the end slope.
-        settings: Tolerances.
-        packing: How the state is packed.
-
-    Returns:
-        The function.
-    """
-    tolerance = settings.tolerance(packing)
-
-    def attempt(
-        x: Tensor, k1: Tensor | None, th: Tensor, params: Sequence[Tensor]
-    ) -> tuple[Tensor, ...]:
-        t, h = th[0], th[1]
-        stages = StageList()
-        stages.write(0, evaluate(params, t, x) if k1 is None else k1)
-        x1 = x
-        for i in range(1, tableau.stages + 1):
-            x1 = stages.weighted(x, tableau.a[i], h)
-            stages.write(i, evaluate(params, t + tableau.c[i] * h, x1))
-        error = stages.weighted(None, tableau.errors[0], h).detach()
-        ratio = tolerance.norm(error / tolerance.scale(x.detach(), x1.detach()))
-        return x1, stages.read(tableau.stages).detach(), ratio
-
-    return attempt
-
-
-def pull_function(evaluate: Callable[..., Tensor], tableau: Tableau) -> PullFunction:
-    """The pull-back of one step as a pure function.
-
-    Args:
-        evaluate: From :func:`pure_field`.
-        tableau: The method.
-
-    Returns:
-        The function.
-    """
-
-    def pull(x: Tensor, cotangent: Tensor, th: Tensor, params: Sequence[Tensor]) -> Any:
-        t, h = th[0], th[1]
-
-        def end(x: Tensor, params: Sequence[Tensor]) -> Tensor:
-            stages = StageList()
-            for i in range(tableau.stages):
-                at = stages.weighted(x, tableau.a[i], h) if i else x
-                stages.write(i, evaluate(params, t + tableau.c[i] * h, at))
-            return stages.weighted(x, tableau.b, h)
-
-        back = torch.func.vjp(end, x, list(params))[1]
-        return back(cotangent)
-
-    return pull
-
-
-@dataclass
-class CompiledSteps:
-    """The compiled functions for one structure of state, and whether they work.
-
-    Attributes:
-        step: An attempt, without a tape or with one.
-        pull: The pull-back of a step.
-    """
-
-    step: StepFunction
-    pull: PullFunction
 
 
 class CompiledRungeKutta(RungeKutta):
@@ -216,6 +115,41 @@ class CompiledRungeKutta(RungeKutta):
             self.kept.append(self._taped)
 
 
+class _NotOneStep(Exception):
+    """A solve took more than the one step it was expected to take."""
+
+
+class OnTapeRungeKutta(CompiledRungeKutta):
+    """One compiled step, left on autograd's own tape.
+
+    For solves between near observations, of which one step is the whole: the backward pass then
+    goes straight through it, without a backward pass inside the backward pass. With more steps
+    the sums over them would be taken in another order than when an observer is told.
+    """
+
+    def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
+        """Try one step on the tape.
+
+        Args:
+            t: Start of the step.
+            h: The step, signed.
+            x: State at ``t``, on the tape.
+
+        Returns:
+            The state at ``t + h`` and the error ratio.
+
+        Raises:
+            _NotOneStep: The step does not reach the end.
+        """
+        if abs(self._end_time - t) > abs(h) * (1.0 + 1e-9):
+            raise _NotOneStep
+        th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
+        x1, self._slope, ratio = self._steps.step(x, None, th, self._params)
+        self.nfe += self.tableau.stages + 1
+        self._step = (t, h, x, x1)
+        return x1, float(ratio)
+
+
 class CompiledCheckpoint:
     """Runs requests with compiled steps; stands in for :func:`solve_checkpoint`.
 
@@ -258,6 +192,9 @@ class CompiledCheckpoint:
         if not self.broken and request.autocast is None:
             steps = self._steps(request.packing, x0, params)
             try:
+                if _likely_one_step(request):
+                    with contextlib.suppress(_NotOneStep):
+                        return _solve_on_tape(request, steps, x0, params)
                 return [x0, *_Compiled.apply(request, steps, self, x0, *params)]
             except SolveError:
                 raise
@@ -290,8 +227,27 @@ class CompiledCheckpoint:
             evaluate = pure_field(self._field, packing, [names[id(p)] for p in params])
             step = step_function(evaluate, self._tableau, self._settings, packing)
             pull = pull_function(evaluate, self._tableau)
-            self._built[key] = CompiledSteps(torch.compile(step), torch.compile(pull))
+            self._built[key] = CompiledSteps(
+                torch.compile(step, options=COMPILER), torch.compile(pull, options=COMPILER)
+            )
         return self._built[key]
+
+
+def _likely_one_step(request: Request) -> bool:
+    """Whether a solve should take one step, the tape of which may be kept."""
+    if request.observer is not None or len(request.times) != 2 or not torch.is_grad_enabled():
+        return False
+    span = abs(request.times[1] - request.times[0])
+    return request.keep > 0 and request.first_step is not None and span <= request.first_step
+
+
+def _solve_on_tape(request: Request, steps: CompiledSteps, x0: Tensor,
+                   params: Sequence[Tensor]) -> list[Tensor]:  # fmt: skip
+    """Solve in one compiled step on the tape."""
+    stepper = OnTapeRungeKutta(request, x0, steps, params)
+    solution = request.settings.run(stepper, x0, request.times, first_step=request.first_step)
+    request.took(solution.stats)
+    return solution.states
 
 
 class _Compiled(torch.autograd.Function):

@@ -1,0 +1,132 @@
+"""What is compiled: a whole step and its pull-back, as pure functions.
+
+They depend on parameters, time, step and state alone, so that one compiled version serves every
+step of every solve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snopt.base.packing import Packing
+from snopt.ode.settings import Settings
+from snopt.ode.step import StageList
+from snopt.ode.tableau import Tableau
+
+#: For small fields what counts is the overhead of a call: kernels are called from C++, and a
+#: loop over fewer numbers than this is not worth waking a second thread for.
+COMPILER: dict[str, Any] = {"cpp_wrapper": True, "cpp.min_chunk_size": 16384}
+
+#: ``(x, k1, (t, h), params) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
+StepFunction = Callable[[Tensor, Tensor | None, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
+#: ``(x, cotangent, (t, h), params) -> (cotangent of x, cotangents of params)``.
+PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Any]
+
+
+def pure_field(field: nn.Module, packing: Packing,
+               names: Sequence[str]) -> Callable[..., Tensor]:  # fmt: skip
+    """The field as a pure function ``(params, t, x) -> dx/dt`` of a packed state.
+
+    Args:
+        field: The module.
+        packing: How its state is packed.
+        names: Names of the parameters that are passed in.
+
+    Returns:
+        The function.
+
+    Example:
+        >>> class Scale(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.a = nn.Parameter(torch.tensor(1.0))
+        ...     def forward(self, t, x):
+        ...         return self.a * x
+        >>> x = torch.ones(2)
+        >>> pure = pure_field(Scale(), Packing.of(x), ["a"])
+        >>> pure([torch.tensor(3.0)], torch.tensor(0.0), x)
+        tensor([3., 3.])
+    """
+
+    def evaluate(params: Sequence[Tensor], t: Tensor, x: Tensor) -> Tensor:
+        given = dict(zip(names, params, strict=True))
+        return packing.pack(torch.func.functional_call(field, given, (t, packing.unpack(x))))
+
+    return evaluate
+
+
+def step_function(evaluate: Callable[..., Tensor], tableau: Tableau, settings: Settings,
+                  packing: Packing) -> StepFunction:  # fmt: skip
+    """One attempt of a step as a pure function.
+
+    Args:
+        evaluate: From :func:`pure_field`.
+        tableau: An adaptive method whose error estimate uses the end slope.
+        settings: Tolerances.
+        packing: How the state is packed.
+
+    Returns:
+        The function.
+    """
+    tolerance = settings.tolerance(packing)
+
+    def attempt(
+        x: Tensor, k1: Tensor | None, th: Tensor, params: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        t, h = th[0], th[1]
+        stages = StageList()
+        stages.write(0, evaluate(params, t, x) if k1 is None else k1)
+        x1 = x
+        for i in range(1, tableau.stages + 1):
+            x1 = stages.weighted(x, tableau.a[i], h)
+            stages.write(i, evaluate(params, t + tableau.c[i] * h, x1))
+        error = stages.weighted(None, tableau.errors[0], h).detach()
+        ratio = tolerance.norm(error / tolerance.scale(x.detach(), x1.detach()))
+        return x1, stages.read(tableau.stages).detach(), ratio
+
+    return attempt
+
+
+def pull_function(evaluate: Callable[..., Tensor], tableau: Tableau) -> PullFunction:
+    """The pull-back of one step as a pure function.
+
+    Args:
+        evaluate: From :func:`pure_field`.
+        tableau: The method.
+
+    Returns:
+        The function.
+    """
+
+    def pull(x: Tensor, cotangent: Tensor, th: Tensor, params: Sequence[Tensor]) -> Any:
+        t, h = th[0], th[1]
+
+        def end(x: Tensor, params: Sequence[Tensor]) -> Tensor:
+            stages = StageList()
+            for i in range(tableau.stages):
+                at = stages.weighted(x, tableau.a[i], h) if i else x
+                stages.write(i, evaluate(params, t + tableau.c[i] * h, at))
+            return stages.weighted(x, tableau.b, h)
+
+        back = torch.func.vjp(end, x, list(params))[1]
+        return back(cotangent)
+
+    return pull
+
+
+@dataclass
+class CompiledSteps:
+    """The compiled functions for one structure of state, and whether they work.
+
+    Attributes:
+        step: An attempt, without a tape or with one.
+        pull: The pull-back of a step.
+    """
+
+    step: StepFunction
+    pull: PullFunction

@@ -1,0 +1,29 @@
+"""Data sets: the nine of the paper, and a few small ones that need no download.
+
+>>> from snopt.data import load
+>>> splits = load("spirals")
+>>> splits.spec.kind, splits.spec.classes, len(splits.train)
+('series', 4, 1000)
+"""
+
+from snopt.data.errors import DataCorrupted, DataError, DataNotFound, DownloadFailed
+from snopt.data.registry import REGISTRY, Availability, Entry, available, fetch, load, names
+from snopt.data.spec import Batch, Dataset, Spec, Splits
+
+__all__ = [
+    "REGISTRY",
+    "Availability",
+    "Batch",
+    "DataCorrupted",
+    "DataError",
+    "DataNotFound",
+    "Dataset",
+    "DownloadFailed",
+    "Entry",
+    "Spec",
+    "Splits",
+    "available",
+    "fetch",
+    "load",
+    "names",
+]
