@@ -1,0 +1,113 @@
+// Pictures of states: points, paths over time, densities on a grid; drawn on a canvas.
+
+const SIDE = 260;
+// Dark to light through blue and green: the order survives in grey and for every eye.
+const DENSITY = [[18, 18, 44], [28, 62, 116], [22, 118, 132], [94, 174, 98], [246, 226, 92]];
+
+class FlowPicture {
+  constructor(picture) {
+    this.picture = picture;
+    this.time = 1;
+    this.canvas = element("canvas", { ariaLabel: picture.title || picture.kind });
+    this.canvas.setAttribute("role", "img");
+    const parts = [this.canvas, element("figcaption", {}, [
+      element("b", { textContent: picture.label }), ` ${picture.title}`,
+    ])];
+    if (picture.kind === "paths") parts.splice(1, 0, this.makeSlider());
+    const data = { picture: picture.kind };
+    this.root = element("figure", { className: "card picture", data }, parts);
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  makeSlider() {
+    const range = { type: "range", min: 0, max: 1, step: 0.01, value: 1 };
+    const slider = element("input", { ...range, ariaLabel: "Time" });
+    slider.addEventListener("input", () => {
+      this.time = Number(slider.value);
+      this.draw();
+    });
+    return element("label", { className: "time" }, ["start", slider, "end"]);
+  }
+
+  draw() {
+    const ratio = window.devicePixelRatio || 1;
+    const side = this.canvas.clientWidth || SIDE;
+    this.canvas.width = this.canvas.height = Math.round(side * ratio);
+    const pen = this.canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    this[this.picture.kind](pen, side);
+  }
+
+  color(index) {
+    const number = ((index % COLORS) + COLORS) % COLORS;
+    return getComputedStyle(this.canvas).getPropertyValue(`--c${number}`).trim();
+  }
+
+  // Both directions on one scale, centred.
+  frame(points, side) {
+    const [left, right] = extentOf(points.map((p) => p[0]), false);
+    const [bottom, top] = extentOf(points.map((p) => p[1]), false);
+    const unit = (side - 24) / Math.max(right - left, top - bottom);
+    const [middleX, middleY] = [(left + right) / 2, (bottom + top) / 2];
+    return ([x, y]) => [side / 2 + (x - middleX) * unit, side / 2 - (y - middleY) * unit];
+  }
+
+  points(pen, side) {
+    const { points, classes } = this.picture;
+    const place = this.frame(points, side);
+    points.forEach((point, k) => this.dot(pen, place(point), classes[k] ?? 0, 2.2));
+  }
+
+  paths(pen, side) {
+    const { paths, classes } = this.picture;
+    const place = this.frame(paths.flat(), side);
+    const heads = paths.map((path) => {
+      const reached = this.time * (path.length - 1);
+      const k = Math.min(Math.floor(reached), Math.max(path.length - 2, 0));
+      const [a, b] = [path[k], path[Math.min(k + 1, path.length - 1)]];
+      const head = [0, 1].map((i) => a[i] + (reached - k) * (b[i] - a[i]));
+      return { trail: [...path.slice(0, k + 1), head].map(place), head: place(head) };
+    });
+    pen.lineWidth = 1;
+    pen.globalAlpha = paths.length > 100 ? 0.35 : 0.5;
+    heads.forEach(({ trail }, i) => {
+      pen.strokeStyle = this.color(classes[i] ?? 0);
+      pen.beginPath();
+      trail.forEach(([x, y], k) => (k ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+      pen.stroke();
+    });
+    heads.forEach(({ head }, i) => this.dot(pen, head, classes[i] ?? 0, 2.4));
+  }
+
+  dot(pen, [x, y], index, radius) {
+    pen.globalAlpha = 0.9;
+    pen.fillStyle = this.color(index);
+    pen.beginPath();
+    pen.arc(x, y, radius, 0, 2 * Math.PI);
+    pen.fill();
+  }
+
+  grid(pen, side) {
+    const { values, extent } = this.picture;
+    const [low, high] = extentOf(values.flat(), false);
+    const [rows, columns] = [values.length, values[0].length];
+    const cells = new ImageData(columns, rows);
+    values.forEach((row, r) => row.forEach((value, c) => {
+      // The first row is the lowest; images begin at the top.
+      const cell = (rows - 1 - r) * columns + c;
+      cells.data.set(densityColor((value - low) / (high - low)), 4 * cell);
+    }));
+    const small = element("canvas", { width: columns, height: rows });
+    small.getContext("2d").putImageData(cells, 0, 0);
+    const aspect = (extent[1] - extent[0]) / (extent[3] - extent[2]);
+    const [width, height] = aspect > 1 ? [side, side / aspect] : [side * aspect, side];
+    pen.drawImage(small, (side - width) / 2, (side - height) / 2, width, height);
+  }
+}
+
+function densityColor(value) {
+  const place = Math.min(Math.max(value, 0), 1) * (DENSITY.length - 1);
+  const k = Math.min(Math.floor(place), DENSITY.length - 2);
+  return [...DENSITY[k].map((from, i) => from + (place - k) * (DENSITY[k + 1][i] - from)), 255];
+}
