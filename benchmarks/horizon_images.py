@@ -129,6 +129,7 @@ class Arm:
             "horizon": self.block.horizon,
             "seconds": self.seconds / len(self.losses),
             "nfe_forward": totals.nfe_forward / len(self.losses),
+            "nfe_backward": totals.nfe_backward / len(self.losses),
             "loss": sum(self.losses) / len(self.losses),
             "accuracy": accuracy(self.model, test),
         }

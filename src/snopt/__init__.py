@@ -7,6 +7,7 @@
 torch.Size([2, 2])
 """
 
+from snopt import data, models
 from snopt.adjoint import (
     NeuralODE,
     NodeObserver,
@@ -22,6 +23,7 @@ from snopt.curvature.cost_to_go import CostToGo
 from snopt.curvature.low_rank import low_rank
 from snopt.curvature.matrix_odes import differential_programming
 from snopt.curvature.products import ggn_vector_product, hessian_vector_product
+from snopt.horizon import HorizonOptimizer
 from snopt.ode import Seminorm, SolveStats
 from snopt.optim import SNOpt
 
@@ -29,6 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CostToGo",
+    "HorizonOptimizer",
     "KroneckerOptions",
     "NeuralODE",
     "NodeObserver",
@@ -39,10 +42,12 @@ __all__ = [
     "SolveStats",
     "Stages",
     "UniformGrid",
+    "data",
     "differential_programming",
     "ggn_vector_product",
     "hessian_vector_product",
     "low_rank",
+    "models",
     "odeint",
     "odeint_adjoint",
 ]

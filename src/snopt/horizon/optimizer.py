@@ -1,0 +1,352 @@
+"""HorizonOptimizer: learns T beside any optimizer of the parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, get_args
+
+import torch
+from torch import nn
+
+from snopt.adjoint.block import NeuralODE
+from snopt.base.errors import unknown
+from snopt.curvature.flat_problem import RunningCost
+from snopt.horizon.counts import Counts
+from snopt.horizon.loss_curvature import loss_curvature
+from snopt.horizon.measure import Curvature, Listener, Reduction
+from snopt.horizon.policy import POLICIES, Bounds, Policy, Trust
+from snopt.horizon.terms import Penalty, penalty_slopes
+from snopt.horizon.window import Averages, Window, practical_Q_Tu
+
+__all__ = ["HorizonOptimizer", "Record"]
+
+
+class Record(NamedTuple):
+    """One update of one horizon.
+
+    Attributes:
+        iteration: Number of the call of ``step``.
+        block: Which block, in the order given.
+        horizon: T after the update.
+        Q_T: Averaged derivative of the cost in T.
+        Q_TT: Its curvature.
+        feedback: The feedback term Q_Tu δθ.
+    """
+
+    iteration: int
+    block: int
+    horizon: float
+    Q_T: float
+    Q_TT: float
+    feedback: float
+
+
+@dataclass
+class _Learner:
+    """One block and what is known about its horizon."""
+
+    listener: Listener
+    trust: Trust | None
+    window: Window = field(default_factory=Window)
+
+
+class HorizonOptimizer:
+    r"""Learns the horizon T of NeuralODE blocks together with their parameters.
+
+    Call :meth:`step` after the optimizer's own step; nothing else changes in the loop, and any
+    optimizer of the parameters will do. The cost is the loss plus a penalty on the length of the
+    solve, :math:`\frac c2 (T - t_0)^2`, and every few iterations (``eq:feedback``)
+
+    .. math:: T \leftarrow T - \eta\, \frac{Q_T + Q_{Tu}\,\delta\theta}{|Q_{TT}|}, \qquad
+        Q_T = \Phi_x^\top F + \ell + P', \qquad Q_{TT} = F^\top \Phi_{xx} F + P''
+
+    with terms averaged over the iterations since the last update. They cost one evaluation of the
+    field an iteration, at the end of the solve.
+
+    ============  ===========================================================================
+    policy        δT
+    ============  ===========================================================================
+    ``feedback``  (Q_T + Q_Tu δθ) / |Q_TT|, δθ being what the parameters changed by
+    ``newton``    Q_T / |Q_TT|
+    ``gradient``  Q_T, the first-order baseline
+    ============  ===========================================================================
+
+    ============  ===========================================================================
+    curvature     FᵀΦ_xxF of the batch
+    ============  ===========================================================================
+    ``gradient``  Φ_xx ≈ Φ_x Φ_xᵀ, the batch being one state: the square of the mean slope
+    ``examples``  the same for each example: the mean of the squared slopes, far larger
+    ``exact``     the loss's own, by second differences; ``step`` needs a closure
+    ============  ===========================================================================
+
+    Updates that cannot be trusted (no gradient reached the block, something is not finite, no
+    curvature) are left out, counted in :attr:`counts`, and warned of once. T is part of the
+    model's ``state_dict``, all else of this object's. In a process group terms are averaged over
+    the ranks, so that T is the same on all of them.
+
+    Args:
+        blocks: A :class:`snopt.NeuralODE`, several, or a model that contains some.
+        lr: Learning rate η.
+        penalty: The weight c, or a function of T (a 0-d tensor) by torch operations.
+        every: Iterations from one update to the next.
+        policy: How terms become a step.
+        curvature: What stands for FᵀΦ_xxF.
+        running_cost: ℓ(t, x, params), a number, if the cost has an integral over the path that is
+            not part of the loss. (A cost carried in the block's state is part of it.)
+        minimum: The shortest length \|T - t0\| to be reached.
+        maximum: The longest one.
+        max_change: The largest change of the length in one update, relative to it; None to take
+            the policy's steps as they are.
+        reduction: Whether the loss is a ``"mean"`` or a ``"sum"`` over examples.
+
+    Attributes:
+        history: A :class:`Record` of every update.
+        counts: What was updated and what was left out.
+
+    Example:
+        >>> class Drift(nn.Module):
+        ...     def forward(self, t, x):
+        ...         return torch.ones_like(x)
+        >>> block = NeuralODE(Drift(), horizon=0.5)
+        >>> horizon = HorizonOptimizer(block, lr=1.0, penalty=0.25, every=1)
+        >>> x = torch.zeros(4, 1, requires_grad=True)  # x(T) = T is to become 1
+        >>> for _ in range(30):
+        ...     (0.5 * (block(x) - 1.0).square()).mean().backward()
+        ...     horizon.step()
+        >>> round(block.horizon, 3)  # 1 / (1 + c)
+        0.8
+    """
+
+    def __init__(
+        self,
+        blocks: nn.Module | Iterable[nn.Module],
+        lr: float = 0.1,
+        penalty: Penalty = 0.1,
+        every: int = 50,
+        policy: Policy = "feedback",
+        *,
+        curvature: Curvature = "gradient",
+        running_cost: RunningCost | None = None,
+        minimum: float = 0.01,
+        maximum: float | None = None,
+        max_change: float | None = 0.2,
+        reduction: Reduction = "mean",
+    ) -> None:
+        self._modules = [blocks] if isinstance(blocks, nn.Module) else list(blocks)
+        self.lr, self.penalty, self.every = lr, penalty, every
+        self.policy: Policy = policy
+        self.curvature: Curvature = curvature
+        self.reduction: Reduction = reduction
+        self.running_cost = running_cost
+        self.max_change = max_change
+        self.bounds = Bounds(minimum, math.inf if maximum is None else maximum)
+        self.history: list[Record] = []
+        self.counts = Counts()
+        self._check()
+        self._attach()
+        for block in self.blocks:
+            self.bounds.check(block.horizon, block.t0)
+
+    def _check(self) -> None:
+        for name, valid in (("policy", Policy), ("curvature", Curvature), ("reduction", Reduction)):
+            if getattr(self, name) not in get_args(valid):
+                raise unknown(name, getattr(self, name), get_args(valid))
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr = {self.lr}: the learning rate must be positive and finite")
+        if not callable(self.penalty) and not (math.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(
+                f"penalty = {self.penalty}: the weight of the penalty cannot be negative; for "
+                "another form pass a function of T"
+            )
+        if int(self.every) != self.every or self.every < 1:
+            raise ValueError(f"every = {self.every}: the number of iterations must be at least 1")
+        if not 0 < self.bounds.minimum < self.bounds.maximum:
+            raise ValueError(
+                f"minimum = {self.bounds.minimum}, maximum = {self.bounds.maximum}: lengths must "
+                "be positive, the maximum above the minimum"
+            )
+        if self.max_change is not None and not 0 < self.max_change < 1:
+            raise ValueError(
+                f"max_change = {self.max_change}: a relative change lies between 0 and 1; None "
+                "allows any"
+            )
+
+    def _attach(self) -> None:
+        found = [part for m in self._modules for part in m.modules() if isinstance(part, NeuralODE)]
+        self.blocks = list(dict.fromkeys(found))
+        if not self.blocks:
+            names = [type(module).__name__ for module in self._modules]
+            raise ValueError(
+                f"no snopt.NeuralODE among {names}: pass a block, several, or a model that has "
+                "some as submodules"
+            )
+        limit, with_feedback = self.max_change, self.policy == "feedback"
+        self._learners = [
+            _Learner(
+                Listener(block, self.running_cost, with_feedback),
+                None if limit is None else Trust(limit, limit),
+            )
+            for block in self.blocks
+        ]
+
+    # ------------------------------------------------------------------ one iteration
+
+    def step(self, closure: Callable[[], Any] | None = None, *, loss_scale: float = 1.0) -> None:
+        """Take in the iteration, and update the horizons if it is time.
+
+        Call it after the optimizer's ``step`` and before ``zero_grad``.
+
+        Args:
+            closure: Evaluates the model on the batch and returns the loss, without ``backward``.
+                Needed by ``curvature="exact"`` alone, and called at updates alone: three times,
+                and twice more for each further block.
+            loss_scale: What the loss was multiplied by before ``backward``
+                (``scaler.get_scale()`` with a GradScaler, before ``scaler.update()``).
+
+        Raises:
+            ValueError: ``curvature="exact"`` without a closure.
+        """
+        if self.curvature == "exact" and closure is None:
+            raise ValueError(
+                "curvature='exact' needs the loss: call step(lambda: loss_function(model(x), y))"
+            )
+        self.counts.iterations += 1
+        with torch.no_grad():
+            for learner in self._learners:
+                self._measure(learner, loss_scale)
+            if self.counts.iterations % self.every == 0:
+                self._update(closure)
+
+    def _measure(self, learner: _Learner, loss_scale: float) -> None:
+        measured = learner.listener.collect()
+        if measured is None:
+            self.counts.note(
+                "uncalled",
+                "no gradient reached a block since the last step: it was not called in training "
+                "mode, or with times of its own, or its output was not differentiated",
+            )
+            learner.window.miss()
+            return
+        slope = measured.slope / loss_scale
+        squares = measured.squared_slopes(self.reduction) / loss_scale**2
+        Q_Tu, change = [], []
+        if self.policy == "feedback":
+            params = learner.listener.params
+            Q_Tu = practical_Q_Tu(slope, _gradients(params))
+            change = [p - before for p, before in zip(params, measured.before, strict=True)]
+        if not learner.window.add(slope, squares, measured.running, Q_Tu, change):
+            self.counts.note(
+                "not_finite",
+                "a gradient, the field or a parameter is not finite: the iteration is left out of "
+                "the horizon's averages",
+            )
+
+    def _update(self, closure: Callable[[], Any] | None) -> None:
+        bends: list[float | None] = [None] * len(self.blocks)
+        if self.curvature == "exact":
+            assert closure is not None
+            bends = [*loss_curvature(self.blocks, closure, self._modules)]
+        for i, (block, learner) in enumerate(zip(self.blocks, self._learners, strict=True)):
+            window, learner.window = learner.window, Window()
+            averages = window.averages(block.horizon, bends[i], block.horizon_buffer.device)
+            if averages is None:
+                self._skip(i, "nothing was measured")
+            else:
+                self._move(i, averages)
+
+    def _move(self, i: int, averages: Averages) -> None:
+        """Update one horizon."""
+        block, learner, T = self.blocks[i], self._learners[i], averages.horizon
+        P_T, P_TT = penalty_slopes(self.penalty, T, block.t0)
+        Q_T, Q_TT = averages.slope + P_T, getattr(averages, self.curvature) + P_TT
+        if self.policy != "gradient" and Q_TT == 0:
+            return self._skip(i, "the cost has no curvature in T, so that there is no step to take")
+        step = self.lr * POLICIES[self.policy](Q_T, Q_TT, averages.feedback)
+        change = -step / (T - block.t0)
+        if not math.isfinite(change):
+            return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} give no finite step")
+        if learner.trust is not None:
+            learner.trust = learner.trust.allow(change)
+            change = learner.trust.last
+        block.horizon = self.bounds.move(T, block.t0, change)
+        self.counts.updates += 1
+        self.history.append(
+            Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, averages.feedback)
+        )
+        return None
+
+    def _skip(self, i: int, why: str) -> None:
+        self.counts.note("skipped", f"{why}: horizon {i} stays as it is")
+
+    # ------------------------------------------------------------------ checkpoints and copies
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: tensors and plain numbers. T itself is in the model's state."""
+        return {
+            "lr": self.lr,
+            "counts": self.counts.as_dict(),
+            "history": [list(record) for record in self.history],
+            "blocks": [
+                {
+                    "trust": learner.trust and learner.trust.as_dict(),
+                    "window": learner.window.as_dict(),
+                }
+                for learner in self._learners
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state; a restored run goes on as the uninterrupted one would.
+
+        Args:
+            state: From :meth:`state_dict`, on any device.
+
+        Raises:
+            ValueError: It is of another number of blocks.
+        """
+        if len(state["blocks"]) != len(self.blocks):
+            raise ValueError(
+                f"the state is of {len(state['blocks'])} blocks, this object has "
+                f"{len(self.blocks)}: make it with the blocks it was saved with"
+            )
+        self.lr = state["lr"]
+        self.counts = Counts(**state["counts"])
+        self.history = [Record(*record) for record in state["history"]]
+        for learner, saved in zip(self._learners, state["blocks"], strict=True):
+            if learner.trust is not None and saved["trust"] is not None:
+                learner.trust = replace(learner.trust, **saved["trust"])
+            learner.window = Window(**saved["window"])
+            window, params = learner.window, learner.listener.params
+            if window.Q_Tu:
+                window.Q_Tu = [part.to(p) for part, p in zip(window.Q_Tu, params, strict=True)]
+            learner.listener.collect()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {k: v for k, v in vars(self).items() if k not in ("blocks", "_learners")}
+        return {"own": own, "state": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy listens to its own blocks.
+        vars(self).update(state["own"])
+        self._attach()
+        self.load_state_dict(state["state"])
+
+    def __repr__(self) -> str:
+        horizons = ", ".join(f"{block.horizon:.4g}" for block in self.blocks)
+        return (
+            f"HorizonOptimizer(horizon={horizons}, policy={self.policy!r}, lr={self.lr:g}, "
+            f"every={self.every}, updates={self.counts.updates}, skipped={self.counts.skipped})"
+        )
+
+
+def _gradients(params: list[nn.Parameter]) -> list[torch.Tensor]:
+    """The parameters' gradients as backward left them."""
+    trained = [p for p in params if p.requires_grad]
+    if trained and all(p.grad is None for p in trained):
+        raise RuntimeError(
+            "policy='feedback' found no .grad on the field's parameters: call step() after the "
+            "optimizer's step and before zero_grad, or choose policy='newton'"
+        )
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]

@@ -1,0 +1,184 @@
+r"""From averaged terms to the next horizon: three policies, and what they are held to.
+
+A policy returns δT of :math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the trust region
+and the bounds then act on the length :math:`L = |T - t_0|`, whichever way time runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from snopt.base.errors import InvalidTimes
+
+__all__ = ["POLICIES", "Bounds", "Policy", "Trust", "feedback", "gradient", "newton"]
+
+Policy: TypeAlias = Literal["feedback", "newton", "gradient"]
+
+#: The trust region never gets smaller than a change of one per cent ...
+SMALLEST = 0.01
+#: ... is halved when a step turns back, and grows by this factor when it does not.
+GROWTH = 1.2
+
+
+def feedback(Q_T: float, Q_TT: float, Q_Tu_du: float) -> float:
+    r"""The second-order feedback policy: :math:`\delta T = (Q_T + Q_{Tu}\delta\theta) / |Q_{TT}|`.
+
+    Q_T was measured before the parameters moved by δθ; to first order it has since become
+    :math:`Q_T + Q_{Tu} \delta\theta`. The absolute value makes the step descend also where the
+    cost bends downwards.
+
+    Args:
+        Q_T: Derivative of the cost in T.
+        Q_TT: Its curvature, not zero.
+        Q_Tu_du: The feedback term :math:`Q_{Tu} \delta\theta`.
+
+    Returns:
+        δT.
+
+    Example:
+        >>> feedback(1.0, 2.0, -0.5)
+        0.25
+    """
+    return (Q_T + Q_Tu_du) / abs(Q_TT)
+
+
+def newton(Q_T: float, Q_TT: float, Q_Tu_du: float = 0.0) -> float:
+    """The same without feedback: δT = Q_T / |Q_TT|.
+
+    Args:
+        Q_T: Derivative of the cost in T.
+        Q_TT: Its curvature, not zero.
+        Q_Tu_du: Not used.
+
+    Returns:
+        δT.
+
+    Example:
+        >>> newton(1.0, 2.0)
+        0.5
+    """
+    return Q_T / abs(Q_TT)
+
+
+def gradient(Q_T: float, Q_TT: float = 0.0, Q_Tu_du: float = 0.0) -> float:
+    """The first-order baseline of Massaroli et al., *Dissecting Neural ODEs*: δT = Q_T.
+
+    Args:
+        Q_T: Derivative of the cost in T.
+        Q_TT: Not used.
+        Q_Tu_du: Not used.
+
+    Returns:
+        δT.
+
+    Example:
+        >>> gradient(1.0, 2.0)
+        1.0
+    """
+    return Q_T
+
+
+POLICIES: dict[str, Callable[[float, float, float], float]] = {
+    "feedback": feedback,
+    "newton": newton,
+    "gradient": gradient,
+}
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far the length may change in one update, as a fraction of itself.
+
+    The approximation Φ_xx ≈ Φ_x Φ_xᵀ fades with the gradient, so that near an optimum steps get
+    too long and T would jump from one side to the other, ever further. A step that turns back
+    shows it: it may be at most half as long as the one before.
+
+    Attributes:
+        limit: The largest change.
+        radius: The largest change at present.
+        last: The change before, signed.
+    """
+
+    limit: float
+    radius: float
+    last: float = 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """Return what changes, as plain numbers."""
+        return {"radius": self.radius, "last": self.last}
+
+    def allow(self, wanted: float) -> Trust:
+        """Limit a change.
+
+        Args:
+            wanted: Relative change of the length, signed.
+
+        Returns:
+            The next state, whose ``last`` is the change allowed.
+
+        Example:
+            >>> trust = Trust(0.5, 0.5)
+            >>> trust = trust.allow(2.0)
+            >>> trust.last
+            0.5
+            >>> trust.allow(-2.0).last
+            -0.25
+        """
+        if wanted * self.last < 0:
+            radius = max(0.5 * min(self.radius, abs(self.last)), SMALLEST)
+        else:
+            radius = self.radius * GROWTH
+        radius = min(radius, self.limit)
+        return replace(self, radius=radius, last=math.copysign(min(abs(wanted), radius), wanted))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where the length of a solve has to stay.
+
+    Attributes:
+        minimum: The shortest length.
+        maximum: The longest length.
+    """
+
+    minimum: float
+    maximum: float = math.inf
+
+    def check(self, T: float, t0: float) -> None:
+        """Refuse a horizon that is out of bounds before anything was learned.
+
+        Args:
+            T: The horizon.
+            t0: Start of the solve.
+
+        Raises:
+            InvalidTimes: It is.
+        """
+        if not self.minimum <= abs(T - t0) <= self.maximum:
+            raise InvalidTimes(
+                f"horizon = {T:g} is {abs(T - t0):g} away from t0 = {t0:g}, but is to stay between "
+                f"{self.minimum:g} and {self.maximum:g}: move it, or change minimum or maximum"
+            )
+
+    def move(self, T: float, t0: float, change: float) -> float:
+        """Change the length of a solve, within bounds and without turning time around.
+
+        Args:
+            T: The horizon.
+            t0: Start of the solve.
+            change: Relative change of the length.
+
+        Returns:
+            The new horizon.
+
+        Example:
+            >>> Bounds(0.1, 2.0).move(-1.0, 0.0, 0.5)
+            -1.5
+            >>> Bounds(0.1, 2.0).move(1.0, 0.0, 3.0)
+            2.0
+        """
+        length = (1.0 + change) * abs(T - t0)
+        return t0 + math.copysign(min(max(length, self.minimum), self.maximum), T - t0)

@@ -1,0 +1,299 @@
+r"""Continuous normalising flows: densities as the push-forward of a normal one.
+
+A point x at time 0 flows to z at the horizon, where the density is the standard normal's, through
+one or several Neural ODEs; the logarithm of the change of volume is integrated along:
+
+.. math::
+    \log p(x) = \log N(z; 0, I) + \log\left|\det \frac{\partial z}{\partial x}\right|, \qquad
+    \frac{d}{dt} \log\det = \mathrm{div} F(t, x).
+
+Everything one solve depends on is part of its state, the noise of a stochastic divergence
+included: several calls may wait for their backward passes at once, and any adjoint may run any of
+them again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from snopt.adjoint.block import NeuralODE
+from snopt.base.errors import unknown
+from snopt.base.types import State
+from snopt.models.divergence import NOISE, draw_noise, estimated, exact
+from snopt.models.fields import ConcatSquashField, HyperField
+from snopt.ode.norms import Seminorm
+from snopt.ode.tableau import TABLEAUS
+
+DIVERGENCES = ("exact", *NOISE)
+
+
+class FlowField(nn.Module):
+    """The field of one solve of a flow; the structure of the state says what to integrate.
+
+    ==============================================  ===========================================
+    state                                           derivative
+    ==============================================  ===========================================
+    ``x``                                           F
+    ``(x, (log_det,))``                             F, exact divergence
+    ``(x, (log_det,), noise)``                      F, estimated divergence, nothing
+    ``(x, (log_det, kinetic, jacobian), ...)``      also the running costs ‖F‖² and ‖∂F/∂x‖²
+    ==============================================  ===========================================
+
+    Example:
+        >>> field = FlowField(ConcatSquashField(2, (8,)))
+        >>> x, zero = torch.zeros(5, 2), torch.zeros(5)
+        >>> dx, (divergence,) = field(torch.tensor(0.0), (x, (zero,)))
+        >>> dx.shape, divergence.shape
+        (torch.Size([5, 2]), torch.Size([5]))
+    """
+
+    def __init__(self, field: nn.Module) -> None:
+        """Wrap a field.
+
+        Args:
+            field: The field on ``x`` alone.
+        """
+        super().__init__()
+        self.field = field
+
+    def forward(self, t: Tensor, state: State) -> State:
+        """Evaluate the derivative of a state.
+
+        Args:
+            t: Time.
+            state: One of the structures above.
+
+        Returns:
+            The derivative, in the same structure.
+        """
+        if isinstance(state, Tensor):
+            return self.field(t, state)
+        x, integrals, *noise = state
+        jacobian = estimated(self.field, t, x, *noise) if noise else exact(self.field, t, x)
+        integrands = (jacobian.divergence, jacobian.value.square().sum(1), jacobian.square)
+        return (
+            jacobian.value,
+            integrands[: len(integrals)],
+            *(torch.zeros_like(part) for part in noise),
+        )
+
+
+class Costs(NamedTuple):
+    r"""Regularisers of Finlay et al. (2020), one number a sample.
+
+    Attributes:
+        kinetic: :math:`\int \|F\|^2 dt`.
+        jacobian: :math:`\int \|\partial F / \partial x\|_F^2 dt`.
+    """
+
+    kinetic: Tensor
+    jacobian: Tensor
+
+
+class CNF(nn.Module):
+    """A stack of Neural ODEs between a density and the standard normal.
+
+    Attributes:
+        blocks: The :class:`snopt.NeuralODE` blocks, data first.
+        dim: Size of a point.
+
+    Example:
+        >>> flow = CNF(2, hidden=(16,), rtol=1e-4, atol=1e-4)
+        >>> x = flow.sample(5)
+        >>> x.shape, flow.log_prob(x).shape
+        (torch.Size([5, 2]), torch.Size([5]))
+        >>> loss = flow.loss(x)     # minus the mean log-likelihood, plus weighted regularisers
+        >>> loss.backward()
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: Sequence[int] | None = None,
+        activation: str = "tanh",
+        stacks: int = 1,
+        *,
+        divergence: str = "exact",
+        hypernetwork: bool = False,
+        fields: Sequence[nn.Module] | None = None,
+        kinetic: float = 0.0,
+        jacobian: float = 0.0,
+        horizon: float = 1.0,
+        rtol: Any = 1e-6,
+        atol: Any = 1e-6,
+        options: dict[str, Any] | None = None,
+        **solver: Any,
+    ) -> None:
+        """Make a flow.
+
+        Args:
+            dim: Size of a point.
+            hidden: Sizes of the fields' hidden layers; default ``(64, 64)``, or the one layer
+                ``(64,)`` of the hypernetwork's field.
+            activation: ``"tanh"`` or ``"softplus"``, of concat-squash fields.
+            stacks: Number of Neural ODEs.
+            divergence: ``"exact"``, or by Hutchinson's estimate with ``"rademacher"`` or
+                ``"gaussian"`` noise, drawn anew for each solve and fixed along it.
+            hypernetwork: Take the hypernetwork's field instead of concat-squash layers.
+            fields: Your own fields, one a stack, instead of any of these.
+            kinetic: Weight of the kinetic regulariser in :meth:`loss`.
+            jacobian: Weight of the Jacobian regulariser in :meth:`loss`.
+            horizon: End time of each Neural ODE.
+            rtol: Relative tolerance.
+            atol: Absolute tolerance.
+            options: The solver's options.
+            **solver: Further arguments of :class:`snopt.NeuralODE`.
+
+        Raises:
+            UnknownName: A divergence or an activation that there is not.
+            ValueError: No stack, or hidden layers that the hypernetwork's field does not have.
+        """
+        super().__init__()
+        _check_divergence(divergence)
+        self.dim, self.divergence = dim, divergence
+        self.kinetic, self.jacobian = kinetic, jacobian
+        if fields is None:
+            fields = _fields(dim, hidden, activation, stacks, hypernetwork)
+        if not fields:
+            raise ValueError(f"stacks = {len(fields)}: a flow needs at least one Neural ODE.")
+        if solver.get("method") in {None, *TABLEAUS}:
+            # Running costs feed back into nothing: they take the steps that x and log_det ask for.
+            options = {"norm": Seminorm(keep=2), **(options or {})}
+        self.blocks = nn.ModuleList(
+            NeuralODE(FlowField(field), horizon, rtol=rtol, atol=atol, options=options, **solver)
+            for field in fields
+        )
+
+    def forward(
+        self, x: Tensor, *, divergence: str | None = None, costs: bool = False
+    ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Costs]:
+        """Take points to the normal density's side.
+
+        Args:
+            x: Points, (batch, dim).
+            divergence: How to compute it in this call; default as the flow was made.
+            costs: Whether to measure the regularisers too.
+
+        Returns:
+            z and the logarithm of the determinant of ∂z/∂x, (batch); and the costs if wanted.
+        """
+        return self._through(x, divergence, costs=costs, back=False)
+
+    def inverse(self, z: Tensor, *, divergence: str | None = None) -> tuple[Tensor, Tensor]:
+        """Take points back to the data's side.
+
+        Args:
+            z: Points, (batch, dim).
+            divergence: How to compute it in this call; default as the flow was made.
+
+        Returns:
+            x and the logarithm of the determinant of ∂x/∂z, (batch).
+        """
+        return self._through(z, divergence, costs=False, back=True)  # type: ignore[return-value]
+
+    def log_prob(self, x: Tensor, *, divergence: str | None = None) -> Tensor:
+        """The log-likelihood of points; an unbiased estimate if the divergence is estimated.
+
+        Args:
+            x: Points, (batch, dim).
+            divergence: How to compute it in this call; default as the flow was made.
+
+        Returns:
+            Log-densities, (batch).
+        """
+        z, log_det = self(x, divergence=divergence)  # a call, so that hooks see it
+        log_prob: Tensor = normal_log_prob(z) + log_det
+        return log_prob
+
+    def loss(self, x: Tensor) -> Tensor:
+        """Minus the mean log-likelihood, plus the regularisers with their weights.
+
+        Args:
+            x: Points, (batch, dim).
+
+        Returns:
+            The loss, 0-d.
+        """
+        if not (self.kinetic or self.jacobian):
+            return -self.log_prob(x).mean()
+        z, log_det, costs = self(x, costs=True)
+        penalty = self.kinetic * costs.kinetic + self.jacobian * costs.jacobian
+        loss: Tensor = (penalty - normal_log_prob(z) - log_det).mean()
+        return loss
+
+    @torch.no_grad()
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw points.
+
+        Args:
+            count: How many.
+            generator: Where randomness comes from; default the global one.
+
+        Returns:
+            Points, (count, dim).
+        """
+        like = next(self.parameters())
+        x = torch.randn(count, self.dim, generator=generator, dtype=like.dtype, device=like.device)
+        for block in reversed(self.blocks):
+            x = block(x, (block.horizon, block.t0))[-1]
+        return x
+
+    def _through(
+        self, x: Tensor, divergence: str | None, *, costs: bool, back: bool
+    ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Costs]:
+        """Solve through all blocks, one way or the other."""
+        kind = self.divergence if divergence is None else _check_divergence(divergence)
+        if x.ndim != 2 or x.shape[1] != self.dim:
+            raise ValueError(f"points have shape {tuple(x.shape)}; expected (batch, {self.dim}).")
+        integrals = (x.new_zeros(x.shape[0]),) * (3 if costs else 1)
+        for block in reversed(self.blocks) if back else self.blocks:
+            noise = () if kind == "exact" else (draw_noise(kind, x),)
+            state = (x, integrals, *noise)
+            if back:
+                path = block(state, (block.horizon, block.t0))
+                x, integrals = path[0][-1], tuple(part[-1] for part in path[1])
+            else:
+                x, integrals, *_ = block(state)
+        return (x, integrals[0], Costs(*integrals[1:])) if costs else (x, integrals[0])
+
+
+def normal_log_prob(z: Tensor) -> Tensor:
+    """The log-density of the standard normal.
+
+    Args:
+        z: Points, (batch, dim).
+
+    Returns:
+        Log-densities, (batch).
+
+    Example:
+        >>> normal_log_prob(torch.zeros(1, 2))
+        tensor([-1.8379])
+    """
+    return -0.5 * (z.square().sum(1) + z.shape[1] * math.log(2.0 * math.pi))
+
+
+def _check_divergence(divergence: str) -> str:
+    if divergence not in DIVERGENCES:
+        raise unknown("divergence", divergence, DIVERGENCES)
+    return divergence
+
+
+def _fields(dim: int, hidden: Sequence[int] | None, activation: str, stacks: int,
+            hypernetwork: bool) -> list[nn.Module]:  # fmt: skip
+    """The paper's fields."""
+    if not hypernetwork:
+        sizes = (64, 64) if hidden is None else hidden
+        return [ConcatSquashField(dim, sizes, activation) for _ in range(stacks)]
+    (width, *others) = (64,) if hidden is None else hidden
+    if others or activation != "tanh":
+        raise ValueError(
+            f"hidden = {hidden}, activation = {activation!r}: the hypernetwork's field has one "
+            "hidden layer with tanh."
+        )
+    return [HyperField(dim, width) for _ in range(stacks)]

@@ -1,0 +1,86 @@
+"""Two processes on halves of a batch learn the horizon that one learns on the whole."""
+
+import socket
+
+import pytest
+import torch
+from torch import distributed, multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import snopt
+from snopt.horizon import HorizonOptimizer
+from tests.problems import TanhField
+
+EVERY = 3
+CURVATURES = ("gradient", "examples", "exact")
+
+
+def make():
+    torch.manual_seed(0)
+    block = snopt.NeuralODE(TanhField(), rtol=1e-8, atol=1e-8)
+    return nn.Sequential(block, nn.Linear(3, 4)).double()
+
+
+def run(model, part, curvature, silent=()):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    horizon = HorizonOptimizer(model, every=EVERY, penalty=0.1, curvature=curvature)
+    for i in range(2 * EVERY):
+        generator = torch.Generator().manual_seed(i)
+        x = torch.randn(8, 3, generator=generator, dtype=torch.float64)
+        x, y = x[part], x.argmax(1)[part]
+
+        def loss(x=x, y=y):
+            return nn.functional.cross_entropy(model(x), y)
+
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        if i in silent:
+            horizon._learners[0].listener.collect()  # as if no gradient had reached the block
+        horizon.step(loss)
+    return [list(record) for record in horizon.history]
+
+
+def work(rank, port, results):
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
+    )
+    try:
+        part = slice(4 * rank, 4 * rank + 4)
+        found = {name: run(DistributedDataParallel(make()), part, name) for name in CURVATURES}
+        # One rank has nothing to say in one iteration: all of them still agree.
+        silent = [1] if rank else []
+        found["silent"] = run(DistributedDataParallel(make()), part, "gradient", silent)
+        results[rank] = found
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """What two processes found."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        results = manager.dict()
+        multiprocessing.spawn(work, (port, results), nprocs=2)
+        return results[0], results[1]
+
+
+@pytest.mark.parametrize("curvature", CURVATURES)
+def test_two_processes_equal_one_on_the_joined_batch(ranks, curvature):
+    whole = run(make(), slice(None), curvature)
+    assert ranks[0][curvature] == ranks[1][curvature]
+    assert len(whole) == 2
+    for one, joined in zip(whole, ranks[0][curvature], strict=True):
+        assert joined == pytest.approx(one, rel=1e-5)
+
+
+def test_ranks_agree_when_one_of_them_measured_less(ranks):
+    assert ranks[0]["silent"] == ranks[1]["silent"]
+    assert len(ranks[0]["silent"]) == 2
+    assert ranks[0]["silent"] != ranks[0]["gradient"]

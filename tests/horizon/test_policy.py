@@ -1,0 +1,56 @@
+"""Steps, the trust region and the bounds, as plain numbers."""
+
+import pytest
+
+from snopt.base.errors import InvalidTimes
+from snopt.horizon.policy import POLICIES, SMALLEST, Bounds, Trust, feedback, gradient, newton
+
+
+def test_policies_differ_by_curvature_and_feedback():
+    assert gradient(2.0, 4.0, 1.0) == 2.0
+    assert newton(2.0, 4.0, 1.0) == 0.5
+    assert feedback(2.0, 4.0, 1.0) == 0.75
+    assert set(POLICIES) == {"feedback", "newton", "gradient"}
+
+
+@pytest.mark.parametrize("policy", [newton, feedback])
+def test_negative_curvature_still_descends(policy):
+    assert policy(2.0, -4.0, 0.0) == policy(2.0, 4.0, 0.0) > 0
+
+
+def test_a_change_is_limited_both_ways():
+    assert Trust(0.2, 0.2).allow(5.0).last == 0.2
+    assert Trust(0.2, 0.2).allow(-5.0).last == -0.2
+    assert Trust(0.2, 0.2).allow(0.1).last == 0.1
+
+
+def test_a_step_back_is_at_most_half_as_long_and_trust_returns():
+    trust = Trust(0.4, 0.4).allow(1.0).allow(-1.0)
+    assert trust.last == -0.2
+    trust = trust.allow(1.0)
+    assert trust.last == 0.1
+    for _ in range(20):
+        trust = trust.allow(1.0)
+    assert trust.last == 0.4
+
+
+def test_trust_is_never_lost_altogether():
+    trust, sign = Trust(0.4, 0.4), 1.0
+    for _ in range(50):
+        trust, sign = trust.allow(sign), -sign
+    assert abs(trust.last) == SMALLEST
+
+
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_bounds_hold_in_either_direction_of_time(direction):
+    bounds, t0 = Bounds(0.1, 3.0), 5.0
+    T = t0 + direction
+    assert bounds.move(T, t0, 0.5) == pytest.approx(t0 + 1.5 * direction)
+    assert bounds.move(T, t0, -7.0) == pytest.approx(t0 + 0.1 * direction)
+    assert bounds.move(T, t0, 7.0) == pytest.approx(t0 + 3.0 * direction)
+
+
+@pytest.mark.parametrize("T", [1.0, 1.05, 0.95, 9.0])
+def test_a_horizon_out_of_bounds_is_refused(T):
+    with pytest.raises(InvalidTimes, match="move it, or change minimum"):
+        Bounds(0.1, 3.0).check(T, 1.0)
