@@ -39,7 +39,7 @@ $(PEERS)/.installed: benchmarks/requirements-peers.txt pyproject.toml constraint
 
 # ------------------------------------------------------------------------ targets
 
-demo: $(VENV)/.installed  ## train a small NeuralODE and draw what it learned
+demo: $(VENV)/.installed  ## SNOpt, Adam and SGD on digits, and a page of it
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## tests and doctests, without the slow ones

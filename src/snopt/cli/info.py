@@ -1,20 +1,17 @@
 """``snopt info``: what a bug report should say about the machine."""
 
-import argparse
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-SUMMARY = "print versions, devices and threads"
+from snopt.data.download import default_root
+
+__all__ = ["info"]
 
 PACKAGES = ("snopt", "torch", "torchdiffeq", "numpy", "scipy")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's own arguments: none."""
-    del parser
+EXTRAS = ("tyro", "rich", "optuna", "pooch", "scikit-learn", "matplotlib", "tensorboard")
 
 
 def package_version(name: str) -> str:
@@ -40,23 +37,35 @@ def devices() -> list[str]:
     return names
 
 
+def data_folder() -> str:
+    """Return where data sets are looked for."""
+    try:
+        return str(default_root())
+    except ImportError as error:
+        return str(error)
+
+
 def facts() -> dict[str, str]:
     """Return what there is to say, label by label."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: package_version(name) for name in PACKAGES},
+        **{name: package_version(name) for name in (*PACKAGES, *EXTRAS)},
         "devices": ", ".join(devices()),
         "cores": str(os.cpu_count()),
         "threads": f"{torch.get_num_threads()} within an operation, "
         f"{torch.get_num_interop_threads()} between operations",
+        "data": data_folder(),
         "float": str(torch.get_default_dtype()).removeprefix("torch."),
     }
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the facts, one to a line."""
-    del arguments
+def info() -> int:
+    """Print versions, devices, threads and the folder of data sets: what a bug report needs.
+
+    Returns:
+        The exit code.
+    """
     for label, value in facts().items():
         print(f"{label:<12} {value}")
     return 0

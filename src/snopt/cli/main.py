@@ -1,70 +1,142 @@
 """Entry point of the ``snopt`` command."""
 
-import argparse
+from __future__ import annotations
+
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import NamedTuple
+from itertools import pairwise
+from typing import get_args
 
-from snopt.cli import info
+from snopt.cli.compare import compare
+from snopt.cli.data import data
+from snopt.cli.info import info
+from snopt.cli.report import report
+from snopt.cli.screen import complain
+from snopt.cli.sweep import sweep
+from snopt.cli.train import train
+from snopt.experiments.config import HorizonPolicy, OptimizerName, Scale, TaskName
 
-USAGE_ERROR = 2
-"""Exit code for a command line that makes no sense, as argparse has it."""
+__all__ = ["VERBS", "main", "parse"]
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
-class Verb(NamedTuple):
-    """What the command line knows of one verb."""
-
-    summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
-VERBS: dict[str, Verb] = {
-    "info": Verb(info.SUMMARY, info.add_arguments, info.run),
+VERBS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "compare": compare,
+    "sweep": sweep,
+    "report": report,
+    "data": data,
+    "info": info,
 }
 
+DESCRIPTION = """Train Neural ODEs in PyTorch with second-order optimization.
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(prog="snopt", description="Train Neural ODEs in PyTorch.")
-    parser.add_argument("--version", action="version", version=f"snopt {version('snopt')}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name, verb in VERBS.items():
-        verb.add_arguments(verbs.add_parser(name, help=verb.summary, description=verb.summary))
-    return parser
+Everywhere: --version; --debug for whole tracebacks (also SNOPT_DEBUG=1); -o for --out.
+Completion for your shell: snopt --tyro-print-completion {bash,zsh,tcsh}"""
 
 
-def unknown_verb(word: str) -> str:
-    """Return the sentence for a verb that does not exist.
+def parse(words: Sequence[str]) -> int:
+    """Find the verb and its flags in the words of a command line, and do what they say.
 
-    >>> unknown_verb("inof")
-    "snopt: there is no verb 'inof'; did you mean 'info'? Verbs: info."
-    >>> unknown_verb("fly")
-    "snopt: there is no verb 'fly'. Verbs: info."
+    Args:
+        words: the words after ``snopt``.
+
+    Returns:
+        The exit code.
     """
-    near = difflib.get_close_matches(word, VERBS, n=1)
-    guess = f"; did you mean {near[0]!r}?" if near else "."
-    return f"snopt: there is no verb {word!r}{guess} Verbs: {', '.join(VERBS)}."
+    try:
+        import tyro
+    except ImportError as error:
+        raise ImportError(
+            "the command line needs tyro, which is not installed: pip install 'snopt[cli]'"
+        ) from error
+    code: int = tyro.extras.subcommand_cli_from_dict(
+        VERBS,
+        prog="snopt",
+        description=DESCRIPTION,
+        args=gathered(words),
+        # A flag is there or it is not: no --no-quiet.
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return code
+
+
+def gathered(words: Sequence[str]) -> list[str]:
+    """Bring all ``--set`` together at the end, so that it can be given more than once.
+
+    And write ``-o`` out.
+
+    Example:
+        >>> gathered(["train", "--set", "lr=1", "mnist", "-o", "here"])
+        ['train', 'mnist', '--out', 'here', '--set', 'lr=1']
+        >>> gathered(["train", "mnist", "--set", "lr=1", "--quiet", "--set", "a=2", "b=3"])
+        ['train', 'mnist', '--quiet', '--set', 'lr=1', 'a=2', 'b=3']
+    """
+    others: list[str] = []
+    settings: list[str] = []
+    inside = False
+    for before, word in pairwise(["", *words]):
+        if word == "--set":
+            inside = True
+        elif inside and ("=" in word or before == "--set") and not word.startswith("--"):
+            settings.append(word)
+        else:
+            inside = False
+            others.append("--out" if word == "-o" else word)
+    return [*others, "--set", *settings] if settings else others
+
+
+def hints(words: Sequence[str]) -> list[str]:
+    """Guess what misspelt names were meant to be.
+
+    Example:
+        >>> hints(["train", "mnits", "--optimizer", "adma"])
+        ["did you mean 'mnist' for 'mnits'?", "did you mean 'adam' for 'adma'?"]
+    """
+    kinds = (TaskName, OptimizerName, Scale, HorizonPolicy)
+    known = [*VERBS, *(name for kind in kinds for name in get_args(kind))]
+    found = []
+    for word in words:
+        near = difflib.get_close_matches(word, known, n=1)
+        if near and word not in known and not word.startswith("-"):
+            found.append(f"did you mean {near[0]!r} for {word!r}?")
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: The words after ``snopt``; those of the process when not given.
+        argv: the words after ``snopt``; those of the process when not given.
 
     Returns:
-        The exit code: 0 for success, 2 for a command line that makes no sense.
+        The exit code: 0 for success, 1 for an error, 2 for a command line that makes no sense, 3
+        for a run that diverged, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and not words[0].startswith("-") and words[0] not in VERBS:
-        print(unknown_verb(words[0]), file=sys.stderr)
-        return USAGE_ERROR
-    parser = build_parser()
-    arguments = parser.parse_args(words)
-    if arguments.verb is None:
-        parser.print_help()
+    debug = "--debug" in words or os.environ.get("SNOPT_DEBUG", "") not in ("", "0")
+    words = [word for word in words if word != "--debug"]
+    if words == ["--version"]:
+        print(f"snopt {version('snopt')}")
         return 0
-    return VERBS[arguments.verb].run(arguments)
+    try:
+        return parse(words or ["--help"])
+    except SystemExit as end:
+        # tyro has said what is wrong (2), or printed help (0 or nothing).
+        code = end.code if isinstance(end.code, int) else 0
+        for hint in hints(words) if code else []:
+            print(hint, file=sys.stderr)
+        return code
+    except KeyboardInterrupt:
+        print("snopt: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    # Whatever it is, the user gets a sentence; --debug shows where it came from.
+    except Exception as error:
+        if debug:
+            raise
+        complain(error)
+        return 1

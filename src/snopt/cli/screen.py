@@ -1,0 +1,68 @@
+"""What the commands put on the screen: tables, errors, hints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["complain", "print_table", "short"]
+
+SCREEN = 20
+"""Lines of an error message that fit on one screen."""
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; columns of numbers are set to the right.
+
+    Args:
+        header: the columns' names.
+        rows: their cells.
+
+    Example:
+        >>> print_table(["optimizer", "accuracy"], [["snopt", "0.98"], ["adam", "0.9"]])
+        optimizer  accuracy
+        snopt          0.98
+        adam            0.9
+    """
+    lines = [header, *rows]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
+    numbers = [all(_is_number(row[k]) for row in rows) for k in range(len(header))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numbers, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float("0" if cell == "-" else cell)
+    except ValueError:
+        return False
+    return True
+
+
+def short(value: float | None) -> str:
+    """Write a number for a table; a dash for none.
+
+    Example:
+        >>> short(0.97654321), short(None), short(1234567.0)
+        ('0.9765', '-', '1.235e+06')
+    """
+    return "-" if value is None else f"{value:.4g}"
+
+
+def complain(error: BaseException) -> None:
+    """Print an error as one sentence, never more than a screen of it.
+
+    Args:
+        error: what went wrong.
+    """
+    lines = f"snopt: {error}".strip().splitlines() or ["snopt: error"]
+    if not str(error).strip():
+        lines = [f"snopt: {type(error).__name__}"]
+    if len(lines) > SCREEN:
+        lines = [*lines[: SCREEN - 1], f"... and {len(lines) - SCREEN + 1} lines more"]
+    print("\n".join(lines), file=sys.stderr)
+    print("(with --debug the whole traceback is shown)", file=sys.stderr)

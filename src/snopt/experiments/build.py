@@ -1,0 +1,128 @@
+"""From a configuration to what a training loop needs: a task, and the parts to train."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from snopt.adjoint import NeuralODE
+from snopt.data import Spec, Splits, load
+from snopt.experiments.config import Experiment, ModelConfig, SolverConfig
+from snopt.experiments.optimizers import make_optimizers, make_schedulers
+from snopt.experiments.tasks import Classification, Density
+from snopt.horizon import HorizonOptimizer
+from snopt.models import CNF, ODERNN, ImageClassifier, ResidualClassifier
+from snopt.models.fields import TanhField
+from snopt.train import Parts, seed_all
+
+__all__ = ["build", "build_model", "build_parts", "build_task"]
+
+
+def build(
+    config: Experiment, device: torch.device | str = "cpu"
+) -> tuple[Classification | Density, Parts]:
+    """Make the task and the parts of an experiment.
+
+    The initial weights depend on the seed and the model alone, so that all optimizers start from
+    the same ones.
+
+    Args:
+        config: the experiment.
+        device: where to put the model.
+    """
+    task = build_task(config)
+    return task, build_parts(config, task.train.spec, device)
+
+
+def build_task(config: Experiment) -> Classification | Density:
+    """Load the data of an experiment and check it."""
+    splits = load(config.data.name, preprocessing=config.data.preprocessing)
+    if config.data.examples is not None:
+        splits = Splits(
+            splits.train.take(config.data.examples),
+            splits.valid.take(config.data.examples),
+            splits.test.take(config.data.examples),
+            splits.spec,
+        )
+    check(splits)
+    kind = Density if config.model.kind == "density" else Classification
+    return kind(config.task, splits.train, splits.valid, splits.test)
+
+
+def check(splits: Splits) -> None:
+    """Refuse data that no run can learn from, before hours are spent on it."""
+    for name in ("train", "valid", "test"):
+        data = getattr(splits, name).tensors
+        shape = tuple(data.x.shape[1:])
+        if shape != splits.spec.shape:
+            raise ValueError(
+                f"{splits.spec.name}, {name}: examples have the shape {shape}, but "
+                f"{splits.spec.shape} is expected; the files may be damaged or of another data set"
+            )
+        bad = ~torch.isfinite(data.x).flatten(1).all(dim=1)
+        if bad.any():
+            raise ValueError(
+                f"{splits.spec.name}, {name}: {int(bad.sum())} of {len(bad)} examples hold values "
+                f"that are not finite, the first is number {int(bad.nonzero()[0])}; mend the files "
+                "or fetch them again (snopt data fetch)"
+            )
+
+
+def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cpu") -> Parts:
+    """Make the model of an experiment and what trains it."""
+    seed_all(config.train.seed, "weights")
+    model = build_model(config.model, config.solver, spec).to(device)
+    optimizers = make_optimizers(model, config.optimizer)
+    horizon = None
+    if config.horizon.policy != "fixed":
+        horizon = HorizonOptimizer(_only_block(model), **asdict(config.horizon))
+    return Parts(model, optimizers, make_schedulers(optimizers, config.optimizer), horizon)
+
+
+def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Module:
+    """Make a model for data.
+
+    Args:
+        config: which model.
+        solver: how its ODE is solved.
+        spec: what one example is.
+    """
+    options: dict[str, Any] = asdict(solver)
+    classes = spec.classes or 0
+    if config.kind == "image":
+        return ImageClassifier(spec.shape[0], classes, config.width, **options)
+    if config.kind == "residual":
+        return ResidualClassifier(spec.shape[0], classes, config.width)
+    if config.kind == "series":
+        # Its horizon is the time between two observations.
+        del options["horizon"]
+        return ODERNN(spec.shape[-1], classes, config.width, **options)
+    if config.kind == "density":
+        return CNF(
+            spec.shape[0],
+            (config.width,) * config.layers,
+            activation=config.activation,
+            stacks=config.stacks,
+            divergence=config.divergence,
+            hypernetwork=config.hypernetwork,
+            kinetic=config.kinetic,
+            jacobian=config.jacobian,
+            **options,
+        )
+    size = torch.Size(spec.shape).numel()
+    block = NeuralODE(TanhField(size, config.width, config.layers + 1), **options)
+    readout = nn.Linear(size, classes)
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
+
+
+def _only_block(model: nn.Module) -> NeuralODE:
+    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    if len(blocks) != 1 or isinstance(model, ODERNN):
+        raise ValueError(
+            f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed"
+        )
+    return blocks[0]

@@ -1,0 +1,76 @@
+"""What an iteration cost: evaluations of fields, memory."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from snopt.adjoint import NeuralODE
+
+if sys.platform != "win32":
+    import resource
+
+__all__ = ["Meter"]
+
+
+class Meter:
+    """Reads what the blocks of a model and the machine have counted.
+
+    Example:
+        >>> class Decay(nn.Module):
+        ...     def forward(self, t, x):
+        ...         return -x
+        >>> block = NeuralODE(Decay(), horizon=1.0)
+        >>> meter = Meter(block, torch.device("cpu"))
+        >>> meter.reset()
+        >>> _ = block(torch.ones(1, 2))
+        >>> counts = meter.read()
+        >>> counts["nfe_forward"] == block.stats.nfe_forward, counts["horizon"]
+        (True, [1.0])
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        """Find the blocks and begin to watch memory.
+
+        Args:
+            model: Its NeuralODE blocks are counted.
+            device: Its memory is watched: peak allocation of a GPU, else of the process.
+        """
+        self.blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            # On Linux, forget the process's peak so far; elsewhere it stays.
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")
+
+    def reset(self) -> None:
+        """Begin to count evaluations anew."""
+        for block in self.blocks:
+            block.totals.reset()
+
+    def read(self) -> dict[str, Any]:
+        """Return the counts since the last reset, and the peak memory so far, for a record."""
+        counts: dict[str, Any] = {
+            "nfe_forward": sum(block.totals.nfe_forward for block in self.blocks),
+            "nfe_backward": sum(block.totals.nfe_backward for block in self.blocks),
+            "memory_mb": self.memory(),
+        }
+        if self.blocks:
+            counts["horizon"] = [block.horizon for block in self.blocks]
+        return counts
+
+    def memory(self) -> float | None:
+        """Return the peak memory in megabytes, None where the system does not tell."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 2**20
+        if sys.platform == "win32":
+            return None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

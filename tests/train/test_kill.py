@@ -1,0 +1,24 @@
+"""Kill -9 at random moments: every record readable, every resumed run equal to the whole one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("killing.py")
+
+
+def kill_at_random(folder, kills, seed):
+    command = [sys.executable, str(PROGRAM), str(folder), str(kills), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_runs_are_readable_and_resume_to_the_same_end(tmp_path, kills):
+    found = kill_at_random(tmp_path, kills, seed=kills)
+    assert found["killed"] == kills
+    assert found["damaged lines"] == 0
