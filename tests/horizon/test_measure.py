@@ -176,6 +176,16 @@ def test_the_running_cost_counts_once_a_pass():
     assert cost[0] == (pytest.approx(0.8, rel=1e-6), 4)
 
 
+def test_the_running_cost_counts_once_for_a_state_of_many_parts():
+    torch.manual_seed(0)
+    block = snopt.NeuralODE(PairField(), 0.8)
+    wide = batch(6).repeat(1, 2)
+    listener = Listener(block, lambda t, x, params: t, False)
+    a, (b, c) = block((wide[:, :2], (wide[:, 2:4], wide[:, 4])))
+    (a.sum() + b.sum() + c.sum()).backward()
+    assert listener.collect().running == pytest.approx(0.8)
+
+
 # -------------------------------------------------------------------------- what is not heard
 
 

@@ -153,7 +153,7 @@ def _open_storage(config: SweepConfig) -> RDBStorage:
 def _lost(config: SweepConfig, study: Study, trial: FrozenTrial) -> None:
     """Take over the trial of a process that died, unless it seems to kill its processes."""
     if trial.user_attrs.get("attempt", ATTEMPTS) < ATTEMPTS:
-        pass
+        _queue_again(study, trial, config)
 
 
 def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> None:
