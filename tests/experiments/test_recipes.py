@@ -7,7 +7,7 @@ import pytest
 from snopt.base.errors import UnknownName
 from snopt.data import names
 from snopt.experiments.config import OptimizerName, TaskName
-from snopt.experiments.grid import LEARNING_RATES, WEIGHT_DECAYS, grid
+from snopt.experiments.grid import DAMPING, LEARNING_RATES, WEIGHT_DECAYS, grid
 from snopt.experiments.optimizers import OPTIMIZERS
 from snopt.experiments.recipes import RECIPES, recipe
 from snopt.experiments.recipes.published import PUBLISHED
@@ -55,7 +55,7 @@ def test_models_are_those_of_the_papers_table_of_fields():
 @pytest.mark.parametrize("task", PAPER)
 def test_the_papers_snopt_is_algorithm_2_with_damping_from_its_set(task):
     config = recipe(task, "snopt_amortized", "full").optimizer
-    assert config.damping in (0.1, 0.05, 0.03)
+    assert config.damping in DAMPING
     assert config.refresh_first == config.refresh_every
     assert config.weight_decay in WEIGHT_DECAYS
 
@@ -76,6 +76,7 @@ def test_a_shorter_run_has_its_schedule_in_proportion():
 
 
 def test_the_grid_is_the_papers():
+    assert DAMPING == (0.1, 0.05, 0.03)
     assert [len(grid(name)) for name in ("adam", "sgd", "snopt_amortized")] == [33, 33, 33]
     assert (grid("adam")[0]["lr"], grid("adam")[-1]["lr"]) == (1e-4, 5e-2)
     assert (grid("sgd")[0]["lr"], grid("sgd")[-1]["lr"]) == (1e-3, 5e-1)

@@ -142,6 +142,17 @@ def test_a_trial_whose_process_was_killed_is_taken_over(tmp_path):
     assert len(study.trials) == 13
 
 
+def test_a_process_that_died_before_its_first_sign_of_life_is_noticed(tmp_path, monkeypatch):
+    tried = pretend(monkeypatch, lambda lr: outcome(lr))
+    config = configured(tmp_path, trials=2)
+    study = open_study(config)
+    study.ask()  # takes a trial, and nothing more is heard of it
+    assert tally(study).running == 1
+    work(config, study)
+    assert len(tried) == 2
+    assert tally(study).done == 2
+
+
 @pytest.mark.slow
 def test_two_processes_share_twelve_trials_and_one_is_killed(tmp_path):
     worker = Path(__file__).with_name("sweep_worker.py")

@@ -51,3 +51,11 @@ def test_nothing_measured_gives_no_average():
     window = Window()
     window.miss()
     assert window.averages(1.0, None, CPU) is None
+
+
+def test_slopes_are_squared_before_they_are_averaged():
+    window = Window()
+    for slope in (1.0, -1.0):
+        window.add(slope, 3.0)
+    found = window.averages(1.0, None, CPU)
+    assert (found.slope, found.gradient, found.examples) == (0.0, 1.0, 3.0)

@@ -98,5 +98,6 @@ def test_run_with_a_damaged_checkpoint_falls_back_and_ends_the_same(tmp_path):
     with pytest.warns(RuntimeWarning, match="step-00000012.pt is damaged"):
         train(Moons(), make_parts("snopt"), CONFIG, hurt, resume=True)
     assert "step-00000012.pt is damaged" in (hurt / "log.txt").read_text()
+    assert (hurt / "checkpoints" / "step-00000012.pt.damaged").exists()
     assert_same_state(whole, hurt)
     assert_same_records(whole, hurt)

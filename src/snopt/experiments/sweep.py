@@ -185,11 +185,10 @@ def _bury(config: SweepConfig, study: Study) -> None:
         warnings.simplefilter("ignore")
         optuna.storages.fail_stale_trials(study)
     # A process can die after it took a trial and before its first sign of life.
-    limit = timedelta(seconds=2 * config.heartbeat)
+    latest = datetime.now() - timedelta(seconds=2 * config.heartbeat)
     for trial in _latest(study).values():
         began = trial.datetime_start if trial.state.name == "RUNNING" else None
-        silent = began is not None and "process" not in trial.user_attrs
-        if began is not None and silent and datetime.now() - began > limit:
+        if began is not None and began < latest and "process" not in trial.user_attrs:
             with suppress(ValueError):  # another process was faster
                 study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
                 _lost(config, study, trial)

@@ -66,7 +66,7 @@ class FolderLock:
             self._handle = handle
             owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": now()}
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(owner).encode(), 0)
+            os.write(handle, json.dumps(owner).encode())
 
     def _seize(self, handle: int) -> None:
         if sys.platform == "win32":

@@ -69,13 +69,15 @@ def train(
     Example:
         >>> import tempfile
         >>> from types import SimpleNamespace
-        >>> x = torch.linspace(-1, 1, 64)[:, None]
-        >>> examples = torch.utils.data.TensorDataset(x)
-        >>> examples.batch = lambda indices: x[indices]
+        >>> class Numbers:
+        ...     def __len__(self):
+        ...         return 64
+        ...     def batch(self, indices):
+        ...         return torch.linspace(-1, 1, 64)[indices, None]
         >>> def loss(model, x):
         ...     return (model(x) - 3 * x).square().mean()
         >>> task = SimpleNamespace(
-        ...     name="triple", metric="loss", mode="min", train=examples, valid=examples,
+        ...     name="triple", metric="loss", mode="min", train=Numbers(), valid=Numbers(),
         ...     test=None, loss=loss, metrics=lambda model, x: {"loss": loss(model, x)},
         ... )
         >>> model = torch.nn.Linear(1, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,28 +34,29 @@ class Meter:
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
-        """Find the blocks and begin to watch memory.
+        """Find the blocks.
 
         Args:
             model: Its NeuralODE blocks are counted.
-            device: Its memory is watched: peak allocation of a GPU, else of the process.
+            device: Its memory is watched: what is allocated on a GPU, else what the process
+                keeps in memory.
         """
         self.blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
         self.device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        else:
-            # On Linux, forget the process's peak so far; elsewhere it stays.
-            with suppress(OSError):
-                Path("/proc/self/clear_refs").write_text("5")
 
     def reset(self) -> None:
-        """Begin to count evaluations anew."""
+        """Begin to count anew."""
         for block in self.blocks:
             block.totals.reset()
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        else:
+            # Linux forgets the process's peak so far; elsewhere it stays.
+            with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
+                file.write(b"5")
 
     def read(self) -> dict[str, Any]:
-        """Return the counts since the last reset, and the peak memory so far, for a record."""
+        """Return the counts and the peak of memory since the last reset, for a record."""
         counts: dict[str, Any] = {
             "nfe_forward": sum(block.totals.nfe_forward for block in self.blocks),
             "nfe_backward": sum(block.totals.nfe_backward for block in self.blocks),
@@ -67,7 +67,7 @@ class Meter:
         return counts
 
     def memory(self) -> float | None:
-        """Return the peak memory in megabytes, None where the system does not tell."""
+        """Return the peak of memory in megabytes, None where the system does not tell."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         if sys.platform == "win32":

@@ -36,8 +36,8 @@ def settings_of(
         "task": task.name,
         "optimizer": "+".join(type(optimizer).__name__ for optimizer in parts.optimizers),
         "seed": config.seed,
-        "train": asdict(config),
         **describe,
+        "train": asdict(config),
     }
 
 

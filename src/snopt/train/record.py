@@ -51,9 +51,9 @@ def _outlives(record: Mapping[str, Any], progress: Progress | None) -> bool:
         return False
     if record["kind"] == "eval":
         # The final evaluations come behind the last checkpoint, and so are made again.
-        seen = progress.iteration - 1 if record["split"] == "test" else progress.evaluated
-        return seen is not None and int(record["iteration"]) <= seen
-    return int(record["iteration"]) <= progress.iteration
+        seen = progress.iteration - 1 if record.get("split") == "test" else progress.evaluated
+        return seen is not None and record.get("iteration", 0) <= seen
+    return bool(record.get("iteration", 0) <= progress.iteration)
 
 
 def rewind(folder: Path, progress: Progress | None) -> None:

@@ -218,7 +218,7 @@ class Run:
         self.parts.model.eval()
         try:
             with isolated(self.config.seed, "picture"), torch.no_grad():
-                drawn = picture(self.parts.model)
+                drawn = picture(self.parts.model) or {}
         except Exception as error:  # noqa: BLE001
             self.record.log(f"no picture: {type(error).__name__}: {error}")
             return

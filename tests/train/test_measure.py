@@ -1,0 +1,36 @@
+import sys
+
+import pytest
+import torch
+
+from snopt.train.measure import Meter
+from tests.train.problems import small_model
+
+CPU = torch.device("cpu")
+
+
+def test_counts_are_of_all_blocks_since_the_reset():
+    model = torch.nn.Sequential(small_model(), small_model())
+    meter, x = Meter(model, CPU), torch.randn(4, 2, dtype=torch.float64)
+    for _ in range(2):
+        meter.reset()
+        model(x).sum().backward()
+        counts = meter.read()
+        blocks = [model[0][0], model[1][0]]
+        assert counts["nfe_forward"] == sum(b.stats.nfe_forward for b in blocks) > 0
+        assert counts["horizon"] == [1.0, 1.0]
+
+
+def test_model_without_blocks_has_no_horizon():
+    assert "horizon" not in Meter(torch.nn.Linear(1, 1), CPU).read()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak can be forgotten on Linux only")
+def test_memory_is_the_peak_since_the_reset():
+    meter = Meter(small_model(), CPU)
+    meter.reset()
+    quiet = meter.memory()
+    torch.ones(30_000_000)  # 114 MiB, which are given back at once
+    assert meter.memory() > quiet + 100
+    meter.reset()
+    assert meter.memory() < quiet + 50
