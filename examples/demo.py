@@ -22,7 +22,9 @@ OUT = Path("out/demo")
 def main() -> None:
     torch.set_num_threads(1)  # tensors this small are faster on one core than shared by two
     shutil.rmtree(OUT, ignore_errors=True)
-    compare("digits", optimizers=("snopt", "adam", "sgd"), seeds=3, out=OUT)
+    code = compare("digits", optimizers=("snopt", "adam", "sgd"), seeds=3, out=OUT)
+    if code:
+        raise SystemExit(code)
     page = write_report([OUT], OUT / "report.html", title="Digits through a Neural ODE")
     print(f"open {page.resolve()}")
 

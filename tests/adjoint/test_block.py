@@ -250,3 +250,14 @@ def test_measuring_the_tape_leaves_the_random_numbers_alone():
         ode(batch())
         draws.append(torch.rand(1))
     assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS)
+def test_what_follows_a_block_may_work_in_place(adjoint):
+    gradients = []
+    for inplace in (False, True):
+        ode = block(adjoint=adjoint)
+        x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3)
+        nn.Sequential(ode, nn.ReLU(inplace=inplace))(x).sum().backward()
+        gradients.append([p.grad for p in ode.parameters()])
+    assert all(map(torch.equal, *gradients))

@@ -146,7 +146,8 @@ def test_a_process_that_died_before_its_first_sign_of_life_is_noticed(tmp_path, 
     tried = pretend(monkeypatch, lambda lr: outcome(lr))
     config = configured(tmp_path, trials=2)
     study = open_study(config)
-    study.ask()  # takes a trial, and nothing more is heard of it
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        study.ask()  # takes a trial, and nothing more is heard of it
     assert tally(study).running == 1
     work(config, study)
     assert len(tried) == 2

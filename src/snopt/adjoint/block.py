@@ -142,7 +142,8 @@ class NeuralODE(nn.Module):
         )  # fmt: skip
         if self.training and self.carry_step:
             self.carried_buffer.fill_(self.stats.first_step or 0.0)
-        return packing.unpack(states[-1] if t is None else torch.stack(states))
+        # Copies either way, so that what follows may change them in place (nn.ReLU(inplace=True)).
+        return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
 
     def extra_repr(self) -> str:
         """What ``print(block)`` says besides the field.

@@ -161,7 +161,7 @@ class Run:
             final=self.progress.last,
             **extra,
         )
-        self.record.log(f"{status}: {message}")
+        self.record.log(message)
         progress = self.progress
         outcome = Outcome(
             status=status,
