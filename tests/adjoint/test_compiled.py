@@ -109,6 +109,9 @@ def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observe
         def observe(self, t, weight, x, Q_x):
             self.told += 1
 
+    def solve_of(state):  # a block's output is a copy of what the solve returned
+        return state.grad_fn.next_functions[0][0]
+
     def iteration(block):
         block.field.zero_grad()
         x = torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
@@ -116,7 +119,7 @@ def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observe
         for _ in range(3):
             state = block(state)
         (state**2).sum().backward()
-        return [x.grad, *(p.grad.clone() for p in block.field.parameters())], state.grad_fn
+        return [x.grad, *(p.grad.clone() for p in block.field.parameters())], solve_of(state)
 
     compiled, eager = pair(Field(), horizon=0.1, rtol=1e-3, atol=1e-3)
     iteration(compiled)
