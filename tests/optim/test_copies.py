@@ -158,3 +158,5 @@ def test_an_averaged_model_can_be_made_while_recording():
     average = torch.optim.swa_utils.AveragedModel(model)
     train(model, optimizer, 1)
     average.update_parameters(model)
+    pairs = zip(average.module.parameters(), model.parameters(), strict=True)
+    assert all(torch.equal(mine, theirs) for mine, theirs in pairs)

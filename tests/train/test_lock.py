@@ -60,4 +60,4 @@ def test_lock_of_a_living_process_holds_and_that_of_a_killed_one_is_taken_over(t
 def test_unreadable_lock_of_nobody_is_taken_over(tmp_path):
     (tmp_path / "lock").write_text("no json, and longer than what will be written " * 9)
     with FolderLock(tmp_path):
-        json.loads((tmp_path / "lock").read_text())
+        assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
