@@ -35,6 +35,7 @@ $(PEERS)/.installed: benchmarks/requirements-peers.txt pyproject.toml constraint
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
 		"$$(grep '^torch==' constraints.txt)" \
 		--editable . --requirement benchmarks/requirements-peers.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchdyn==1.0.6
 	@touch $@
 
 # ------------------------------------------------------------------------ targets
@@ -61,8 +62,10 @@ bench: $(VENV)/.installed  ## measure against torchdiffeq, then plot
 	$(BIN)/python -m benchmarks.measure
 	$(BIN)/python -m benchmarks.plot
 
-bench-peers: $(PEERS)/.installed  ## measure against other libraries
+bench-peers: $(PEERS)/.installed  ## measure against other libraries and optimizers
 	$(PEERS)/bin/python -m benchmarks.peers
+	$(PEERS)/bin/python -m benchmarks.growth
+	$(PEERS)/bin/python -m benchmarks.peers_page
 
 docs: $(VENV)/.installed-docs  ## build the site into site/
 	$(BIN)/python -m mkdocs build --strict

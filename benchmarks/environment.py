@@ -21,6 +21,10 @@ PACKAGES = (
     "jax",
     "diffrax",
     "equinox",
+    "optax",
+    "pytorch_optimizer",
+    "heavyball",
+    "singd",
 )
 
 

@@ -60,7 +60,11 @@ def second_order(
     case: str, contender: str, form: str | None, *, refresh: bool, rule: Any = "adam"
 ) -> Callable[[], None]:
     model = Trained(case, contender, form)
-    optimizer = SNOpt(model, lr=0.0, rule=rule)
+    return always(model, SNOpt(model, lr=0.0, rule=rule), refresh=refresh)
+
+
+def always(model: nn.Module, optimizer: SNOpt, *, refresh: bool) -> Callable[[], None]:
+    """An iteration that is a refresh every time, or never, after a first one that is."""
     iteration(model, optimizer, lambda: None)()
     optimizer.next_refresh = 0 if refresh else 10**9
     optimizer.recorder.arm() if refresh else optimizer.recorder.disarm()

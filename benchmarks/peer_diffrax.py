@@ -1,7 +1,7 @@
 """The workloads written for diffrax: jitted value and gradient, Dopri5, same tolerances.
 
 The numbers (weights, inputs, labels, noise) are those of the PyTorch workload. Images are laid
-out with channels last, as XLA prefers them.
+out with channels last, as XLA prefers them; their gradients are laid out as PyTorch's again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from benchmarks.accuracy import Gradients
 from benchmarks.cases import Workload, build
 
 Params = dict[str, jax.Array]
@@ -30,24 +33,45 @@ class DiffraxTrial:
     """diffrax on one workload; the counterpart of :class:`benchmarks.contenders.Trial`."""
 
     def __init__(self, contender: str, case: str, form: str) -> None:
-        workload = build(case, form)
-        loss, self.params, self.inputs = LOSSES[case](workload, ADJOINTS[contender]())
-        self._gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+        self.workload = build(case, form)
+        self.loss, self.params, self.inputs = LOSSES[case](self.workload, ADJOINTS[contender]())
+        self._value = jax.jit(self.loss)
+        self._gradient = jax.jit(jax.value_and_grad(self.loss, argnums=(0, 1)))
+
+    def evaluate(self) -> Any:
+        """Return the loss alone, once it is computed."""
+        return jax.block_until_ready(self._value(self.params, self.inputs))
 
     def run(self) -> Any:
         """Return loss and gradients, once they are computed."""
-        return jax.block_until_ready(self._gradient(self.params, self.inputs))
+        self.latest = jax.block_until_ready(self._gradient(self.params, self.inputs))
+        return self.latest
+
+    def gradients(self) -> Gradients:
+        """Return the gradients of the latest run as PyTorch lays them out, in float64."""
+        of_params, of_inputs = self.latest[1]
+        flat = [
+            _tensor(of_params[f"field.{name}"], (3, 2, 0, 1)).flatten()
+            for name, _ in self.workload.field.named_parameters()
+        ]
+        return {"parameters": torch.cat(flat), "inputs": _tensor(of_inputs, (0, 3, 1, 2))}
 
 
-def _array(tensor: Tensor) -> jax.Array:
+def _tensor(values: jax.Array, image_axes: tuple[int, ...]) -> Tensor:
+    """Go back to PyTorch; four axes are an image's or a kernel's, put in the order given."""
+    found = np.asarray(values, dtype=np.float64)
+    return torch.from_numpy(found.transpose(image_axes) if found.ndim == 4 else found.copy())
+
+
+def array(tensor: Tensor) -> jax.Array:
     return jnp.asarray(tensor.detach().numpy())
 
 
-def _params(module: nn.Module) -> Params:
-    return {name: _array(parameter) for name, parameter in module.named_parameters()}
+def params_of(module: nn.Module) -> Params:
+    return {name: array(parameter) for name, parameter in module.named_parameters()}
 
 
-def _solve(field: Callable[..., Any], adjoint: Any, tolerance: float, x: Any, args: Any) -> Any:
+def solve(field: Callable[..., Any], adjoint: Any, tolerance: float, x: Any, args: Any) -> Any:
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(field),
         diffrax.Dopri5(),
@@ -63,14 +87,14 @@ def _solve(field: Callable[..., Any], adjoint: Any, tolerance: float, x: Any, ar
     return jax.tree.map(lambda path: path[-1], solution.ys)
 
 
-def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)
     return -chosen.mean()
 
 
 def _image(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]:
-    labels = _array(workload.labels)
-    params = _params(workload)
+    labels = array(workload.labels)
+    params = params_of(workload)
     for name in ("first", "second"):
         key = f"field.{name}.weight"
         params[key] = params[key].transpose(2, 3, 1, 0)
@@ -90,15 +114,15 @@ def _image(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]:
         return conv("second", t, jax.nn.relu(conv("first", t, x, p)), p)
 
     def loss(p: Params, x: jax.Array) -> jax.Array:
-        end = _solve(field, adjoint, workload.tolerance, x, p)
+        end = solve(field, adjoint, workload.tolerance, x, p)
         pooled = jax.nn.relu(end).mean(axis=(1, 2))
-        return _cross_entropy(pooled @ p["head.weight"].T + p["head.bias"], labels)
+        return cross_entropy(pooled @ p["head.weight"].T + p["head.bias"], labels)
 
-    return loss, params, _array(workload.inputs).transpose(0, 2, 3, 1)
+    return loss, params, array(workload.inputs).transpose(0, 2, 3, 1)
 
 
 def _ode_rnn(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]:
-    labels = _array(workload.labels)
+    labels = array(workload.labels)
 
     def field(t: jax.Array, x: jax.Array, p: Params) -> jax.Array:
         for i in (0, 2, 4):
@@ -116,20 +140,20 @@ def _ode_rnn(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]
 
     def loss(p: Params, readings: jax.Array) -> jax.Array:
         def interval(x: jax.Array, reading: jax.Array) -> tuple[jax.Array, None]:
-            return _solve(field, adjoint, workload.tolerance, cell(p, reading, x), p), None
+            return solve(field, adjoint, workload.tolerance, cell(p, reading, x), p), None
 
         start = jnp.zeros((readings.shape[1], workload.width), readings.dtype)
         x, _ = jax.lax.scan(interval, start, readings)
-        return _cross_entropy(x @ p["head.weight"].T + p["head.bias"], labels)
+        return cross_entropy(x @ p["head.weight"].T + p["head.bias"], labels)
 
-    return loss, _params(workload), _array(workload.inputs)
+    return loss, params_of(workload), array(workload.inputs)
 
 
 def _cnf(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]:
     net = workload.field.net
     hidden = [f"field.net.layers.{i}" for i in range(len(net.layers))]
     activation = {"tanh": jnp.tanh, "softplus": jax.nn.softplus}[net.activation]
-    noise = _array(workload.field.noise)
+    noise = array(workload.field.noise)
 
     def network(t: jax.Array, x: jax.Array, p: Params) -> jax.Array:
         for key in (*hidden, "field.net.last"):
@@ -146,10 +170,10 @@ def _cnf(workload: Workload, adjoint: Any) -> tuple[Loss, Params, jax.Array]:
 
     def loss(p: Params, x: jax.Array) -> jax.Array:
         start = x, jnp.zeros(len(x), x.dtype)
-        end, log_ratio = _solve(field, adjoint, workload.tolerance, start, (p, noise))
+        end, log_ratio = solve(field, adjoint, workload.tolerance, start, (p, noise))
         return -(jax.scipy.stats.norm.logpdf(end).sum(axis=1) - log_ratio).mean()
 
-    return loss, _params(workload), _array(workload.inputs)
+    return loss, params_of(workload), array(workload.inputs)
 
 
 LOSSES = {"image": _image, "ode_rnn": _ode_rnn, "cnf_miniboone": _cnf, "cnf_gas": _cnf}

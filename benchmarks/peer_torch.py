@@ -1,7 +1,8 @@
 """torchode and torchdyn as makers of flows, for the workloads of :mod:`benchmarks.cases`.
 
 Both integrate one tensor: (batch, features) for torchode, any shape for torchdyn. The adapters
-below flatten the state and give it back; the fields themselves are the same.
+below flatten the state and give it back; the fields themselves are the same. Each library is
+imported where it is used, so that one can be measured without the other.
 """
 
 from __future__ import annotations
@@ -10,9 +11,7 @@ from functools import partial
 from math import prod
 
 import torch
-import torchode
 from torch import Tensor, nn
-from torchdyn.core import ODEProblem
 
 from benchmarks.cases import Flow, Workload
 from benchmarks.contenders import Makers
@@ -58,6 +57,8 @@ def _flattened(workload: Workload, state: Tensor | tuple[Tensor, ...]) -> Flatte
 
 
 def _torchode(workload: Workload, compiled: bool = False) -> Flow:
+    import torchode
+
     tolerances = {"rtol": workload.tolerance, "atol": workload.tolerance}
     field, solve = None, None
 
@@ -80,6 +81,8 @@ def _torchode(workload: Workload, compiled: bool = False) -> Flow:
 
 
 def _torchdyn(workload: Workload, sensitivity: str) -> Flow:
+    from torchdyn.core import ODEProblem
+
     field, problem = None, None
     times = torch.tensor([0.0, 1.0])
     tolerance = workload.tolerance

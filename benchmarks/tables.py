@@ -53,7 +53,8 @@ def label(case: str, form: str) -> str:
     return f"`{case}`" if form == "plain" else f"`{case}`, {form}"
 
 
-def _range(values: dict[str, float], digits: int = 2) -> str:
+def spread(values: dict[str, float], digits: int = 2) -> str:
+    """Write a median with its quartiles."""
     low, mid, high = (f"{values[key]:.{digits}f}" for key in ("lower", "median", "upper"))
     return f"**{mid}** ({low}–{high})"
 
@@ -70,7 +71,7 @@ def time_table() -> str:
                     label(case, form),
                     f"`{name}`",
                     f"{figures['seconds']['median']:.3f}",
-                    _range(figures["ratio"], 3 if figures["ratio"]["median"] < 0.1 else 2),
+                    spread(figures["ratio"], 3 if figures["ratio"]["median"] < 0.1 else 2),
                     f"{target:.2f}" if target else "",
                 ]
             )
@@ -120,36 +121,19 @@ def growth_table() -> str:
     return markdown(["adjoint", *(f"{steps} steps" for steps in found["steps"])], rows)
 
 
-def peers_table() -> str:
-    """Tabulate our time over each peer's, and who could not run what."""
-    rows = []
-    for case, found in read("peers").items():
-        for name, figures in found["contenders"].items():
-            if not name.startswith("snopt"):
-                over = [figures.get(f"snopt_{ours}_over") for ours in ("checkpoint", "compiled")]
-                rows.append(
-                    [
-                        label(case, found["form"]),
-                        f"`{name}`",
-                        f"{figures['seconds']['median']:.3f}",
-                        *(_range(values) if values else "–" for values in over),
-                    ]
-                )
-        for name, reason in found["cannot_run"].items():
-            rows.append([label(case, found["form"]), f"`{name}`", "–", "cannot run", reason])
-    return markdown(["workload", "peer", "its seconds", "eager / peer", "compiled / peer"], rows)
-
-
 def environment_table() -> str:
     """Tabulate what the times were taken on."""
     for _, _, parts in workloads(read("engine")):
         if "time" in parts:
-            surroundings = dict(parts["time"]["environment"])
-            packages = surroundings.pop("packages")
-            rows = [[key.replace("_", " "), str(surroundings[key])] for key in surroundings]
-            rows += [[f"`{name}`", version] for name, version in packages.items()]
-            return markdown(["", "value"], rows)
+            return surroundings(parts["time"]["environment"])
     return "Not measured."
+
+
+def surroundings(environment: dict[str, Any]) -> str:
+    """Tabulate one environment."""
+    rows = [[k.replace("_", " "), str(v)] for k, v in environment.items() if k != "packages"]
+    rows += [[f"`{name}`", version] for name, version in environment["packages"].items()]
+    return markdown(["", "value"], rows)
 
 
 TABLES = {
@@ -158,7 +142,6 @@ TABLES = {
     "accuracy": accuracy_table,
     "memory": memory_table,
     "growth": growth_table,
-    "peers": peers_table,
     "environment": environment_table,
 }
 

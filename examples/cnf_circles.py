@@ -1,25 +1,18 @@
-"""A continuous normalizing flow whose weights are made by a network of time.
+"""A script for torchdiffeq with a tuple as its state: the import alone has changed.
 
-The density of two concentric circles, learned by maximum likelihood. A script for torchdiffeq
-in which one line has changed: the import.
-
-    python examples/cnf_circles.py [--iterations 100]
+A continuous normalizing flow, written by hand, learns the density of two concentric circles. The
+weights of its field are made by a network of time. (cnf.py does such things with snopt.models.)
 """
 
-import argparse
 import math
 
 import torch
 from torch import nn
 
-from snopt import odeint_adjoint as odeint  # was: from torchdiffeq import odeint_adjoint as odeint
+# was: from torchdiffeq import odeint_adjoint as odeint
+from snopt import odeint_adjoint as odeint
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--iterations", type=int, default=100)
-arguments = parser.parse_args()
-torch.manual_seed(0)
-
-WIDTH, HIDDEN, DIMENSION, BATCH, T0, T1 = 64, 32, 2, 512, 0.0, 10.0
+WIDTH, HIDDEN, DIMENSION, T0, T1 = 64, 32, 2, 0.0, 10.0
 
 
 class HyperField(nn.Module):
@@ -52,17 +45,24 @@ def circles(count):
     return 1.2 * torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
 
 
-field = HyperField()
-optimizer = torch.optim.Adam(field.parameters(), lr=3e-3)
-base = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
-loss = torch.tensor(float("nan"))
-for iteration in range(1, arguments.iterations + 1):
-    optimizer.zero_grad()
-    state = (circles(BATCH), torch.zeros(BATCH))
-    z, change = odeint(field, state, torch.tensor([T1, T0]), atol=1e-5, rtol=1e-5)
-    loss = -(base.log_prob(z[-1]) - change[-1]).mean()
-    loss.backward()
-    optimizer.step()
-    if iteration % 10 == 0:
-        print(f"iteration {iteration:4d}  negative log-likelihood {loss.item():.4f}")
-print(f"final loss {loss.item():.6f}")
+def main(iterations=100, batch=512):
+    torch.manual_seed(0)
+    field = HyperField()
+    optimizer = torch.optim.Adam(field.parameters(), lr=3e-3)
+    base = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
+    losses = []
+    for iteration in range(1, iterations + 1):
+        optimizer.zero_grad()
+        state = (circles(batch), torch.zeros(batch))
+        z, change = odeint(field, state, torch.tensor([T1, T0]), atol=1e-5, rtol=1e-5)
+        loss = -(base.log_prob(z[-1]) - change[-1]).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if iteration % 10 == 0:
+            print(f"iteration {iteration:4d}  negative log-likelihood {losses[-1]:.4f}")
+    return losses
+
+
+if __name__ == "__main__":
+    main()

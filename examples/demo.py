@@ -16,17 +16,17 @@ import torch
 from snopt.cli.compare import compare
 from snopt.report import write_report
 
-OUT = Path("out/demo")
 
-
-def main() -> None:
+def main(seeds: int = 3, iterations: int | None = None, out: Path = Path("out/demo")) -> Path:
     torch.set_num_threads(1)  # tensors this small are faster on one core than shared by two
-    shutil.rmtree(OUT, ignore_errors=True)
-    code = compare("digits", optimizers=("snopt", "adam", "sgd"), seeds=3, out=OUT)
+    shutil.rmtree(out, ignore_errors=True)
+    optimizers = ("snopt", "adam", "sgd")
+    code = compare("digits", optimizers=optimizers, seeds=seeds, iterations=iterations, out=out)
     if code:
         raise SystemExit(code)
-    page = write_report([OUT], OUT / "report.html", title="Digits through a Neural ODE")
+    page = write_report([out], out / "report.html", title="Digits through a Neural ODE")
     print(f"open {page.resolve()}")
+    return page
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""Train a small NeuralODE, then draw the spectrum of its Hessian and Gauss-Newton matrix."""
+"""Draw the spectra of a small model's Hessian and Gauss-Newton matrix: out/spectrum.png."""
 
-import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -9,15 +8,14 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 import snopt
-from snopt.curvature.matrix_odes import differential_programming
 
 
 class Field(nn.Module):
     """dx/dt = F(t, x): one hidden layer that also sees the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(3, 24), nn.Tanh(), nn.Linear(24, 2))
+        self.net = nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 2))
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         return self.net(torch.cat([x, t.expand(len(x), 1)], dim=1))
@@ -44,11 +42,10 @@ def draw(panel: Axes, title: str, Q_uu: dict[str, Tensor]) -> None:
     panel.grid(alpha=0.3)
 
 
-def main() -> None:
-    picture = Path(sys.argv[1] if len(sys.argv) > 1 else "out/spectrum.png")
+def main(iterations=300, width=24, picture=Path("out/spectrum.png")):
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
-    field, readout = Field(), nn.Linear(2, 2)
+    field, readout = Field(width), nn.Linear(2, 2)
     model = nn.Sequential(snopt.NeuralODE(field, rtol=1e-4, atol=1e-4), readout)
     x, label = rings(48)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
@@ -56,8 +53,9 @@ def main() -> None:
     def cost(x1: Tensor) -> Tensor:
         return nn.functional.cross_entropy(readout(x1), label)
 
+    losses = []
     figure, panels = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
-    for panel, when, count in zip(panels, ("before", "after"), (0, 300), strict=True):
+    for panel, when, count in zip(panels, ("before", "after"), (0, iterations), strict=True):
         for _ in range(count):
             optimizer.zero_grad()
             cost(model[0](x)).backward()
@@ -65,14 +63,16 @@ def main() -> None:
         Q_uu = {}
         for name, exact in {"Hessian": True, "Gauss-Newton (Theorem 1)": False}.items():
             how = {"exact": exact, "adjoint": "checkpoint"}
-            found = differential_programming(field, x, (0.0, 1.0), cost, **how)
+            found = snopt.differential_programming(field, x, (0.0, 1.0), cost, **how)
             Q_uu[name] = found.Q_uu
+        losses.append(found.Q.item())
         print(f"{when} training: loss {found.Q:.4f}")
         draw(panel, f"{when} training, loss {found.Q:.3g}", Q_uu)
     panels[0].set_ylabel("eigenvalue of Q_uu")
     panels[1].legend()
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=120)
+    return losses
 
 
 if __name__ == "__main__":

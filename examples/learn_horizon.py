@@ -1,22 +1,14 @@
 """Learn how long a Neural ODE should integrate, together with what it integrates.
 
-    python examples/learn_horizon.py [--iterations 400]
-
 One line more than the usual loop: `horizon.step()`. The same model is trained with the horizon
 fixed to 1 for comparison.
 """
-
-import argparse
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from snopt import HorizonOptimizer, NeuralODE
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--iterations", type=int, default=400)
-arguments = parser.parse_args()
 
 
 class Field(nn.Module):
@@ -39,30 +31,34 @@ def two_rings(n):
     return torch.cat([plane, torch.zeros(n, 2)], dim=1), y
 
 
-def train(learn):
+def train(learn, iterations):
     torch.manual_seed(0)
     block = NeuralODE(Field(), horizon=1.0)
     model = nn.Sequential(block, nn.Linear(4, 2))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)  # or any other, snopt.SNOpt too
     horizon = HorizonOptimizer(block, every=20) if learn else None
-    for _ in range(arguments.iterations):
+    for _ in range(iterations):
         x, y = two_rings(128)
         optimizer.zero_grad()
         cross_entropy(model(x), y).backward()
         optimizer.step()
         if horizon is not None:
             horizon.step()
-    evaluations = block.totals.nfe_forward / arguments.iterations
+    evaluations = block.totals.nfe_forward / iterations
     x, y = two_rings(2000)
     with torch.no_grad():
-        right = (model.eval()(x).argmax(1) == y).float().mean()
-    name = "learned" if learn else "fixed"
-    print(f"{name:7}  T = {block.horizon:.3f}  accuracy {right:.1%}  "
+        right = (model.eval()(x).argmax(1) == y).float().mean().item()
+    print(f"{'learned' if learn else 'fixed':7}  T = {block.horizon:.3f}  accuracy {right:.1%}  "
           f"evaluations a solve: {evaluations:.1f} on average, "
           f"{block.stats.nfe_forward} at the end")  # fmt: skip
-    return horizon
+    if horizon is not None:
+        print("T over training:", *(f"{record.horizon:.2f}" for record in horizon.history[::5]))
+    return block.horizon, right
 
 
-train(learn=False)
-learned = train(learn=True)
-print("T over training:", " ".join(f"{record.horizon:.2f}" for record in learned.history[::5]))
+def main(iterations=400):
+    return train(learn=False, iterations=iterations), train(learn=True, iterations=iterations)
+
+
+if __name__ == "__main__":
+    main()

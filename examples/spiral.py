@@ -1,32 +1,21 @@
-"""Learn the field of a cubic spiral from short pieces of one trajectory.
+"""A script for torchdiffeq and Adam, moved to snopt: the import and two lines have changed.
 
-A script for torchdiffeq in which one line has changed: the import.
-
-    python examples/spiral.py [--iterations 300]
+It learns the field of a spiral from short pieces of one path. Above each changed line stands what
+it was; put that back, and the script runs with torchdiffeq.
 """
-
-import argparse
 
 import torch
 from torch import nn
 
-from snopt import odeint_adjoint as odeint  # was: from torchdiffeq import odeint_adjoint as odeint
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--iterations", type=int, default=300)
-arguments = parser.parse_args()
-torch.manual_seed(0)
+# was: from torchdiffeq import odeint
+from snopt import NeuralODE, SNOpt, odeint
 
 
 class Spiral(nn.Module):
     """The true field: a rotation with friction, acting on the cubes of the coordinates."""
 
-    def __init__(self):
-        super().__init__()
-        self.matrix = nn.Parameter(torch.tensor([[-0.1, 2.0], [-2.0, -0.1]]), requires_grad=False)
-
-    def forward(self, t, y):
-        return (y**3) @ self.matrix
+    def forward(self, t, x):
+        return x**3 @ torch.tensor([[-0.1, 2.0], [-2.0, -0.1]])
 
 
 class Learned(nn.Module):
@@ -35,31 +24,35 @@ class Learned(nn.Module):
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(2, 50), nn.Tanh(), nn.Linear(50, 2))
-        for layer in (self.net[0], self.net[2]):
-            nn.init.normal_(layer.weight, std=0.1)
-            nn.init.zeros_(layer.bias)
 
-    def forward(self, t, y):
-        return self.net(y**3)
+    def forward(self, t, x):
+        return self.net(x**3)
 
 
-start = torch.tensor([[2.0, 0.0]])
-times = torch.linspace(0.0, 25.0, 1000)
-with torch.no_grad():
-    truth = odeint(Spiral(), start, times, method="dopri5")
+def main(iterations=200, length=10, batch=64):
+    torch.manual_seed(0)
+    start, times = torch.tensor([[2.0, 0.0]]), torch.linspace(0.0, 25.0, 1000)
+    with torch.no_grad():
+        truth = odeint(Spiral(), start, times, rtol=1e-5, atol=1e-5)
 
-LENGTH, BATCH = 10, 20
-field = Learned()
-optimizer = torch.optim.RMSprop(field.parameters(), lr=1e-3)
-loss = torch.tensor(float("nan"))
-for iteration in range(1, arguments.iterations + 1):
-    first = torch.randint(len(times) - LENGTH, (BATCH,))
-    pieces = torch.stack([truth[first + i] for i in range(LENGTH)])
-    optimizer.zero_grad()
-    predicted = odeint(field, truth[first], times[:LENGTH])
-    loss = (predicted - pieces).abs().mean()
-    loss.backward()
-    optimizer.step()
-    if iteration % 50 == 0:
-        print(f"iteration {iteration:4d}  mean absolute error {loss.item():.5f}")
-print(f"final loss {loss.item():.6f}")
+    field = Learned()
+    # was: solve = lambda x, t: odeint(field, x, t, rtol=1e-4, atol=1e-4)
+    solve = NeuralODE(field, rtol=1e-4, atol=1e-4)
+    # was: optimizer = torch.optim.Adam(field.parameters(), lr=1e-2)
+    optimizer = SNOpt(solve, lr=1e-2)
+    losses = []
+    for iteration in range(1, iterations + 1):
+        first = torch.randint(len(times) - length, (batch,))
+        pieces = torch.stack([truth[first + i, 0] for i in range(length)])
+        optimizer.zero_grad()
+        loss = (solve(pieces[0], times[:length]) - pieces).abs().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if iteration % 25 == 0:
+            print(f"iteration {iteration:4d}  mean absolute error {losses[-1]:.5f}")
+    return losses
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"optim"},
     {"train"},
     {"experiments", "report"},
+    {"paper"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

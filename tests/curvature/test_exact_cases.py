@@ -183,6 +183,35 @@ def test_terminal_passes_leave_gradients_alone():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("terminal", ["ggn", "sampled"])
+@pytest.mark.parametrize("first", [nn.Identity, lambda: nn.Linear(3, 3)])
+def test_terminal_factors_reach_a_field_under_every_adjoint(terminal, first):
+    class Field(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, t, x):
+            return torch.tanh(self.layer(x))
+
+    field, stem = Field(), first()
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 1])
+    options = KroneckerOptions(terminal=terminal, loss="cross_entropy")
+
+    def found(**solver):
+        block = snopt.NeuralODE(field, 1.0, rtol=1e-8, atol=1e-8, **solver)
+        model = nn.Sequential(stem, block).double()
+        return factors_after(model, lambda: functional.cross_entropy(model(x), y), options)
+
+    want = found()["1.field.layer"]
+    # A black box of torchdiffeq is differentiated directly whatever was asked for.
+    adams = {"method": "implicit_adams", "options": {"step_size": 0.02}}
+    for solver in ({"adjoint": "direct"}, {"adjoint": "backsolve"}, adams):
+        got = found(**solver)["1.field.layer"]
+        torch.testing.assert_close(got.A, want.A, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(got.B, want.B, rtol=1e-4, atol=1e-6)
+
+
 def test_ggn_of_a_model_with_several_outputs_says_what_to_do():
     class Two(nn.Module):
         def __init__(self):

@@ -3,7 +3,8 @@ import sys
 import pytest
 
 from snopt.base.errors import UnknownName
-from snopt.data import REGISTRY, DataNotFound, available, load, names
+from snopt.data import REGISTRY, DataNotFound, Entry, File, Form, available, load, names, register
+from snopt.data.toy import circle
 from tests.data.files import write_mnist
 
 PAPER = [
@@ -28,6 +29,29 @@ def test_an_unknown_name_gets_a_suggestion():
         load("mnsit")
     with pytest.raises(UnknownName, match="Valid names: paper, standard"):
         load("circle", preprocessing="raw")
+
+
+def test_a_registered_data_set_is_loaded_and_listed(monkeypatch):
+    entry = Entry("two circles again", "table", circle)
+    monkeypatch.setitem(REGISTRY, "rings", entry)  # and is taken out again
+    register("rings", entry)  # the same once more is no fault
+    assert load("rings").train.tensors.x.equal(load("circle").train.tensors.x)
+    assert load("rings").spec.name == "rings"
+    assert "rings" in [row.name for row in available("nowhere") if row.state == "generated"]
+
+
+def test_a_registered_data_set_that_needs_files_asks_for_them(monkeypatch, tmp_path):
+    form = Form((File("rings.csv"),), "whole", "One file.")
+    monkeypatch.setitem(REGISTRY, "rings", Entry("rings", "table", circle, (form,)))
+    with pytest.raises(DataNotFound, match=r"missing rings\.csv"):
+        load("rings", tmp_path)
+    (tmp_path / "rings.csv").touch()
+    assert load("rings", tmp_path).spec.completeness == "whole"
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(ValueError, match="'mnist' already"):
+        register("mnist", Entry("something else", "table", circle))
 
 
 def test_missing_files_are_named_with_folder_and_source(tmp_path):

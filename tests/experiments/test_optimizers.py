@@ -1,7 +1,9 @@
 """Optimizers by name."""
 
 import copy
+import math
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -12,10 +14,16 @@ from snopt.base.errors import UnknownName
 from snopt.experiments.config import OptimizerConfig
 from snopt.experiments.muon import MatrixMuon
 from snopt.experiments.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
+from snopt.experiments.recipes import recipe
+from snopt.experiments.run import experiment_of, lengthened, run
+from snopt.experiments.settings import with_settings
+from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt
+from snopt.train.step import needs_closure
 
-INSTALLED = [name for name in OPTIMIZERS if name != "soap"]
+PACKAGES = {"soap": "pytorch_optimizer", "singd": "singd"}
+INSTALLED = [name for name in OPTIMIZERS if find_spec(PACKAGES.get(name, "torch")) is not None]
 
 
 def model() -> nn.Module:
@@ -31,14 +39,14 @@ def learn(net: nn.Module, optimizers: list, steps: int) -> None:
     def closure():
         for optimizer in optimizers:
             optimizer.zero_grad()
-        loss = net(x).square().mean()
+        loss = (net(x) - torch.arange(4.0)).square().mean()
         loss.backward()
         return loss
 
     for _ in range(steps):
         closure()
         for optimizer in optimizers:
-            optimizer.step(closure if isinstance(optimizer, torch.optim.LBFGS) else None)
+            optimizer.step(closure if needs_closure(optimizer) else None)
 
 
 @pytest.mark.parametrize("rest_lr", [None, 1e-3])
@@ -105,6 +113,62 @@ def test_muon_goes_on_from_its_state_and_follows_a_schedule():
         assert torch.equal(a, b)
     # Muon's step has the size of its rate, times the root of the shape's ratio.
     assert (nets[0][0][0].weight - before).norm() < 0.05
+
+
+@pytest.mark.parametrize("name", sorted({"lbfgs", "recursive", *PACKAGES} & set(INSTALLED)))
+def test_a_run_goes_on_where_it_was_cut(tmp_path, name):
+    config = recipe("digits", name, "smoke")
+    run(lengthened(config, 4, None), tmp_path / "whole")
+    run(lengthened(config, 2, None), tmp_path / "cut")
+    longer = lengthened(experiment_of(tmp_path / "cut"), 4, None)
+    assert run(longer, tmp_path / "cut", resume=True).iteration == 4
+    whole, cut = (
+        torch.load(tmp_path / folder / "checkpoints" / "step-00000004.pt", weights_only=True)
+        for folder in ("whole", "cut")
+    )
+    assert all(torch.equal(whole["model"][key], cut["model"][key]) for key in whole["model"])
+
+
+@pytest.mark.usefixtures("data_root")
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("lbfgs", "model.kind=image"),
+        ("lbfgs", "model.kind=residual"),
+        ("recursive", "model.kind=residual"),
+        ("adam", "solver.adjoint=reversible"),
+        ("sgd", "solver.adjoint=reversible"),
+        ("snopt", "solver.adjoint=reversible"),
+    ],
+)
+def test_mnist_runs(tmp_path, name, setting):
+    outcome = run(with_settings(recipe("mnist", name, "smoke"), [setting]), tmp_path / "run")
+    assert (outcome.status, outcome.iteration) == ("finished", 3)
+    assert math.isfinite(outcome.last["test"]["loss"])
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "snopt"])
+def test_the_reversible_adjoint_trains_images(name):
+    torch.manual_seed(0)
+    net = ImageClassifier(1, 3, 4, adjoint="reversible", rtol=1e-2, atol=1e-2)
+    optimizers = make_optimizers(net, OptimizerConfig(name, 0.01))
+    before = net.block.field.first.weight.detach().clone()
+    x = torch.randn(4, 1, 8, 8)
+
+    def closure():
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), torch.arange(4) % 3)
+        loss.backward()
+        return loss
+
+    first = closure().item()
+    for _ in range(5):
+        closure()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert closure().item() < first
+    assert (net.block.field.first.weight != before).any()
 
 
 def test_schedules_multiply_the_rates_of_all_optimizers():

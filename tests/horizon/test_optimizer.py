@@ -47,6 +47,29 @@ def adam(model):
 # -------------------------------------------------------------------------------- the loop
 
 
+def own_feedback(Q_T, Q_TT, Q_Tu_du):
+    return (Q_T + Q_Tu_du) / abs(Q_TT)
+
+
+def test_a_function_is_a_policy_and_is_told_of_the_feedback():
+    paths = []
+    for policy in ("feedback", own_feedback):
+        model = classifier()
+        horizon = HorizonOptimizer(model, penalty=0.1, every=3, policy=policy)
+        paths.append(train(model, adam(model), horizon, 12))
+        assert any(record.feedback != 0 for record in horizon.history)
+    assert paths[0] == paths[1]
+    assert pickle.loads(pickle.dumps(horizon)).policy is own_feedback
+
+
+def test_a_function_that_gives_no_finite_step_changes_nothing():
+    model = classifier()
+    horizon = HorizonOptimizer(model, every=1, policy=lambda Q_T, Q_TT, Q_Tu_du: math.inf)
+    with pytest.warns(RuntimeWarning, match="give no finite step"):
+        train(model, adam(model), horizon, 2)
+    assert (horizon.counts.skipped, model[1].horizon) == (2, 1.0)
+
+
 @pytest.mark.parametrize("curvature", ["gradient", "examples", "exact"])
 @pytest.mark.parametrize("policy", ["feedback", "newton", "gradient"])
 def test_every_policy_and_curvature_trains(policy, curvature):

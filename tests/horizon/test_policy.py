@@ -2,8 +2,17 @@
 
 import pytest
 
-from snopt.base.errors import InvalidTimes
-from snopt.horizon.policy import POLICIES, SMALLEST, Bounds, Trust, feedback, gradient, newton
+from snopt.base.errors import InvalidTimes, UnknownName
+from snopt.horizon.policy import (
+    POLICIES,
+    SMALLEST,
+    Bounds,
+    Trust,
+    feedback,
+    gradient,
+    newton,
+    policy_function,
+)
 
 
 def test_policies_differ_by_curvature_and_feedback():
@@ -11,6 +20,16 @@ def test_policies_differ_by_curvature_and_feedback():
     assert newton(2.0, 4.0, 1.0) == 0.5
     assert feedback(2.0, 4.0, 1.0) == 0.75
     assert set(POLICIES) == {"feedback", "newton", "gradient"}
+
+
+def test_a_policy_is_a_name_or_a_function():
+    def own(Q_T, Q_TT, Q_Tu_du):
+        return Q_T
+
+    assert policy_function(own) is own
+    assert policy_function("feedback") is feedback
+    with pytest.raises(UnknownName, match="did you mean 'newton'"):
+        policy_function("newtno")
 
 
 @pytest.mark.parametrize("policy", [newton, feedback])

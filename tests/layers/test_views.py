@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from snopt.layers import ConvView, LinearView, is_covered, view_of
+from snopt.layers import ConvView, LinearView, conv, is_covered, view_of
 
 CONVS = {
     "plain": (nn.Conv2d, {"kernel_size": 3}, (5, 6)),
@@ -75,8 +75,20 @@ def test_axis_factors_are_partial_traces_of_the_patch_factor(name):
     p = view.inputs(z).flatten(1, 2)
     c, k = view.channels, view.kernel
     gram = (p.mT @ p).reshape(view.groups, c, k, c, k)
-    torch.testing.assert_close(view.channel_gram(z), torch.einsum("gckdk->gcd", gram))
-    torch.testing.assert_close(view.kernel_gram(z), torch.einsum("gckcl->gkl", gram))
+    exact = {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(view.channel_gram(z), torch.einsum("gckdk->gcd", gram), **exact)
+    torch.testing.assert_close(view.kernel_gram(z), torch.einsum("gckcl->gkl", gram), **exact)
+
+
+@pytest.mark.parametrize("name", ["groups", "same", "one dimension"])
+def test_patches_in_parts_are_the_patches(name, monkeypatch):
+    module, z = conv_case(name)
+    view = ConvView(module)
+    whole = view.inputs(z)
+    monkeypatch.setattr(conv, "PART", 2 * whole[:, :1].numel())
+    parts = list(view.inputs_in_parts(z))
+    assert [part.shape[1] for part in parts] == [2, 1]
+    assert torch.equal(torch.cat(parts, 1), whole)
 
 
 @pytest.mark.parametrize("lead", [(), (5,), (5, 3), (5, 2, 3)])

@@ -398,9 +398,10 @@ def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
     assert "MiB" in text
 
 
-def test_memory_in_the_summary_is_what_the_state_holds():
+@pytest.mark.parametrize("on_divergence", ["skip", "rollback"])
+def test_memory_in_the_summary_is_what_the_state_holds(on_divergence):
     model = euler_model(dtype=torch.float32)
-    optimizer = SNOpt(model)
+    optimizer = SNOpt(model, on_divergence=on_divergence)
     model(torch.randn(4, 3)).pow(2).mean().backward()
     optimizer.step()
     held = 0
@@ -432,6 +433,56 @@ def test_functional_solves_through_the_optimizers_observer():
     assert set(optimizer.factors) == {"field.first", "field.last", "head"}
     with pytest.raises(ValueError, match=r"fields=\[that module\]"):
         optimizer.observer(Field())
+
+
+def test_two_optimizers_on_one_model_both_record_it():
+    lone, model = euler_model(), euler_model()
+    alone = SNOpt(lone)
+    field, head = model[0].parameters(), model[1].parameters()
+    pairs = [SNOpt(model, field), SNOpt(model, head)], [SNOpt(model), SNOpt(model)]
+    x = torch.randn(4, 3, dtype=torch.float64)
+    lone(x).pow(2).mean().backward()
+    model(x).pow(2).mean().backward()
+    alone.step()
+    for optimizer in itertools.chain(*pairs):
+        optimizer.step()
+    assert set(pairs[0][0].factors) == {"0.field.first", "0.field.last"}
+    assert set(pairs[0][1].factors) == {"1"}
+    for optimizer in pairs[1]:
+        assert set(optimizer.factors) == set(alone.factors)
+    for optimizer in itertools.chain(*pairs):
+        for name, factors in optimizer.factors.items():
+            torch.testing.assert_close(factors.B, alone.factors[name].B)
+            torch.testing.assert_close(factors.A, alone.factors[name].A)
+    assert model[0].observer is None
+
+
+def test_two_optimizers_that_want_different_nodes_are_refused_when_the_second_is_made():
+    model = euler_model()
+    first = SNOpt(model)
+    grid = KroneckerOptions(quadrature=snopt.UniformGrid(10))
+    with pytest.raises(ValueError, match=r"same KroneckerOptions\(quadrature"):
+        SNOpt(model, curvature=grid)
+    SNOpt(model, model[1].parameters(), curvature=grid)  # it covers nothing of the field
+    assert first.recorder.armed
+
+
+def test_an_observer_of_the_users_own_stays_on_the_block():
+    class Own:
+        quadrature = snopt.PerStep()
+        told = 0
+
+        def observe(self, t, weight, x, Q_x):
+            self.told += 1
+
+    model = euler_model()
+    model[0].observer = own = Own()
+    optimizer = SNOpt(model)
+    model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
+    optimizer.step()
+    assert own.told == 4
+    assert "0.field.first" in optimizer.factors
+    assert model[0].observer is own
 
 
 def test_nothing_stays_on_the_model_between_refreshes():

@@ -57,6 +57,23 @@ def test_rollback_restores_the_last_good_parameters_and_raises_damping():
     train(model, optimizer, 2)
 
 
+def test_a_restored_optimizer_rolls_back_to_the_parameters_kept_before():
+    model, other = mixed_model(), mixed_model(seed=9)
+    optimizer = SNOpt(model, on_divergence="rollback")
+    train(model, optimizer, 1)
+    kept = [p.detach().clone() for p in mixed_model().parameters()]
+    train(model, optimizer, 1)
+    # Parameters in another order meet by name, and so do their copies.
+    params = list(reversed(list(other.named_parameters())))
+    restored = SNOpt(other, params, on_divergence="rollback")
+    other.load_state_dict(model.state_dict())
+    restored.load_state_dict(optimizer.state_dict())
+    with pytest.warns(RuntimeWarning, match="not finite"):
+        poison(other, restored)
+    assert restored.counts.rollbacks == 1
+    assert all(torch.equal(p, q) for p, q in zip(other.parameters(), kept, strict=True))
+
+
 def test_without_a_snapshot_there_is_nothing_to_go_back_to():
     assert SNOpt(mixed_model()).rollback() is False
 

@@ -1,7 +1,7 @@
 """The checkpointed adjoint with whole steps, and their pull-backs, compiled.
 
-What is compiled are two pure functions of parameters, time, step and state; the time loop,
-which decides by numbers, stays Python. Small fields gain most: a step becomes one call instead
+What is compiled are two functions of parameters, time, step and state; the time loop, which
+decides by numbers, stays Python. Small fields gain most: a step becomes one call instead
 of a hundred. Where no compiler works, or a field cannot be traced, the eager adjoint takes over
 after one warning.
 """
@@ -26,6 +26,7 @@ from snopt.adjoint.compiled_steps import (
     pure_field,
     step_function,
 )
+from snopt.adjoint.compiled_tanh import tanh_pass
 from snopt.adjoint.panel import Joint, observe_step
 from snopt.adjoint.pullback import GradientSum, StepPullback
 from snopt.adjoint.request import Request
@@ -48,20 +49,18 @@ class CompiledRungeKutta(RungeKutta):
         kept: The last steps on the tape, as in :class:`TapingRungeKutta`.
     """
 
-    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps,
-                 params: Sequence[Tensor]) -> None:  # fmt: skip
+    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps) -> None:
         """Bind to a request.
 
         Args:
             request: The solve.
             x0: Packed initial state.
             steps: The compiled functions.
-            params: Parameters.
         """
         tableau = request.settings.tableau
         assert tableau is not None
         super().__init__(tableau, request.field, x0, request.settings.tolerance(request.packing))
-        self._steps, self._params = steps, params
+        self._steps = steps
         self._end_time, self._keep = request.times[-1], request.keep
         self._taped: TapedStep | None = None
         self.kept: deque[TapedStep | None] = deque(maxlen=request.keep)
@@ -82,12 +81,12 @@ class CompiledRungeKutta(RungeKutta):
         if taped:
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
-                tail, end, ratio = self._steps.step(leaf, None, th, self._params)
+                tail, end, ratio = self._steps.step(leaf, None, th)
             self._taped, x1 = (leaf, tail), tail.detach()
         else:
             self._taped = None
             self._first_slope(t, x)
-            x1, end, ratio = self._steps.step(x, self.stages.read(0), th, self._params)
+            x1, end, ratio = self._steps.step(x, self.stages.read(0), th)
         self.nfe += self.tableau.stages + taped
         self._step, self._slope = (t, h, x, x1), end
         return x1, float(ratio)
@@ -144,7 +143,7 @@ class OnTapeRungeKutta(CompiledRungeKutta):
         if abs(self._end_time - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
         th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
-        x1, self._slope, ratio = self._steps.step(x, None, th, self._params)
+        x1, self._slope, ratio = self._steps.step(x, None, th)
         self.nfe += self.tableau.stages + 1
         self._step = (t, h, x, x1)
         return x1, float(ratio)
@@ -190,11 +189,11 @@ class CompiledCheckpoint:
             States at the requested times, the initial one first.
         """
         if not self.broken and request.autocast is None:
-            steps = self._steps(request.packing, x0, params)
             try:
+                steps = self._steps(request.packing, x0, params)
                 if _likely_one_step(request):
                     with contextlib.suppress(_NotOneStep):
-                        return _solve_on_tape(request, steps, x0, params)
+                        return _solve_on_tape(request, steps, x0)
                 return [x0, *_Compiled.apply(request, steps, self, x0, *params)]
             except SolveError:
                 raise
@@ -225,10 +224,11 @@ class CompiledCheckpoint:
         if key not in self._built:
             names = {id(p): name for name, p in self._field.named_parameters()}
             evaluate = pure_field(self._field, packing, [names[id(p)] for p in params])
-            step = step_function(evaluate, self._tableau, self._settings, packing)
+            step = step_function(self._field, self._tableau, self._settings, packing)
             pull = pull_function(evaluate, self._tableau)
+            options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
             self._built[key] = CompiledSteps(
-                torch.compile(step, options=COMPILER), torch.compile(pull, options=COMPILER)
+                torch.compile(step, options=options), torch.compile(pull, options=options)
             )
         return self._built[key]
 
@@ -241,10 +241,9 @@ def _likely_one_step(request: Request) -> bool:
     return request.keep > 0 and request.first_step is not None and span <= request.first_step
 
 
-def _solve_on_tape(request: Request, steps: CompiledSteps, x0: Tensor,
-                   params: Sequence[Tensor]) -> list[Tensor]:  # fmt: skip
+def _solve_on_tape(request: Request, steps: CompiledSteps, x0: Tensor) -> list[Tensor]:
     """Solve in one compiled step on the tape."""
-    stepper = OnTapeRungeKutta(request, x0, steps, params)
+    stepper = OnTapeRungeKutta(request, x0, steps)
     solution = request.settings.run(stepper, x0, request.times, first_step=request.first_step)
     request.took(solution.stats)
     return solution.states
@@ -264,7 +263,7 @@ class _Compiled(torch.autograd.Function):
             starts.append(step.x)
 
         x0 = x0.detach()  # like every later state, so that one compiled version serves all
-        stepper = CompiledRungeKutta(request, x0, steps, params)
+        stepper = CompiledRungeKutta(request, x0, steps)
         solution = request.settings.run(
             stepper, x0, request.times, first_step=request.first_step, on_step=remember
         )

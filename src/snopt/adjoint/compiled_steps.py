@@ -1,4 +1,4 @@
-"""What is compiled: a whole step and its pull-back, as pure functions.
+"""What is compiled: a whole step and its pull-back.
 
 They depend on parameters, time, step and state alone, so that one compiled version serves every
 step of every solve.
@@ -22,8 +22,8 @@ from snopt.ode.tableau import Tableau
 #: loop over fewer numbers than this is not worth waking a second thread for.
 COMPILER: dict[str, Any] = {"cpp_wrapper": True, "cpp.min_chunk_size": 16384}
 
-#: ``(x, k1, (t, h), params) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
-StepFunction = Callable[[Tensor, Tensor | None, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
+#: ``(x, k1, (t, h)) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
+StepFunction = Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, ...]]
 #: ``(x, cotangent, (t, h), params) -> (cotangent of x, cotangents of params)``.
 PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Any]
 
@@ -60,12 +60,12 @@ def pure_field(field: nn.Module, packing: Packing,
     return evaluate
 
 
-def step_function(evaluate: Callable[..., Tensor], tableau: Tableau, settings: Settings,
+def step_function(field: nn.Module, tableau: Tableau, settings: Settings,
                   packing: Packing) -> StepFunction:  # fmt: skip
-    """One attempt of a step as a pure function.
+    """One attempt of a step, which finds the parameters in the field.
 
     Args:
-        evaluate: From :func:`pure_field`.
+        field: The module.
         tableau: An adaptive method whose error estimate uses the end slope.
         settings: Tolerances.
         packing: How the state is packed.
@@ -73,18 +73,16 @@ def step_function(evaluate: Callable[..., Tensor], tableau: Tableau, settings: S
     Returns:
         The function.
     """
-    tolerance = settings.tolerance(packing)
+    evaluate, tolerance = packing.wrap(field), settings.tolerance(packing)
 
-    def attempt(
-        x: Tensor, k1: Tensor | None, th: Tensor, params: Sequence[Tensor]
-    ) -> tuple[Tensor, ...]:
+    def attempt(x: Tensor, k1: Tensor | None, th: Tensor) -> tuple[Tensor, ...]:
         t, h = th[0], th[1]
         stages = StageList()
-        stages.write(0, evaluate(params, t, x) if k1 is None else k1)
+        stages.write(0, evaluate(t, x) if k1 is None else k1)
         x1 = x
         for i in range(1, tableau.stages + 1):
             x1 = stages.weighted(x, tableau.a[i], h)
-            stages.write(i, evaluate(params, t + tableau.c[i] * h, x1))
+            stages.write(i, evaluate(t + tableau.c[i] * h, x1))
         error = stages.weighted(None, tableau.errors[0], h).detach()
         ratio = tolerance.norm(error / tolerance.scale(x.detach(), x1.detach()))
         return x1, stages.read(tableau.stages).detach(), ratio

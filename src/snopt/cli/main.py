@@ -13,6 +13,7 @@ from typing import get_args
 from snopt.cli.compare import compare
 from snopt.cli.data import data
 from snopt.cli.info import info
+from snopt.cli.paper import paper
 from snopt.cli.report import report
 from snopt.cli.screen import complain
 from snopt.cli.sweep import sweep
@@ -29,6 +30,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "compare": compare,
     "sweep": sweep,
     "report": report,
+    "paper": paper,
     "data": data,
     "info": info,
 }

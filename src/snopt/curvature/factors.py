@@ -20,7 +20,7 @@ node's weight. See docs/theory/kronecker.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -68,23 +68,45 @@ def block_sizes(size: int, max_size: int, oversize: Oversize) -> list[int]:
     return [size // count + (1 if i < size % count else 0) for i in range(count)]
 
 
-def gram_blocks(x: Tensor, sizes: Sequence[int], weight: Tensor | None = None) -> list[Tensor]:
+def gram_blocks(
+    x: Tensor, sizes: Sequence[int], scale: float, weight: Tensor | None = None
+) -> list[Tensor]:
     """Sum ``w x xᵀ`` over rows, block by block on the diagonal.
 
     Args:
         x: rows ``[groups, rows, features]``.
         sizes: block sizes; their sum is ``features``, or there are none.
+        scale: of the sums.
         weight: w of each row, ``[groups, rows, 1]``.
 
     Example:
-        >>> gram_blocks(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), [2])[0]
-        tensor([[[10., 14.],
-                 [14., 20.]]])
+        >>> gram_blocks(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), [2], 0.5)[0]
+        tensor([[[ 5.,  7.],
+                 [ 7., 10.]]])
     """
     if not sizes:
         return []
     parts = [x] if len(sizes) == 1 else x.split(list(sizes), dim=-1)
-    return [part.mT @ (part if weight is None else part * weight) for part in parts]
+    return [(part.mT @ (part if weight is None else part * weight)).mul_(scale) for part in parts]
+
+
+def _joined(x: Tensor) -> Tensor:
+    """Rows ``[groups, batch · shared, features]`` of the canonical layout.
+
+    A convolution's features are far apart in memory; if rows have to be copied, they are copied
+    the way they lie.
+    """
+    return x.flatten(1, 2) if x.stride(-1) == 1 else x.permute(0, 3, 1, 2).flatten(2).mT
+
+
+def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
+    """Add lists of tensors up, into the first."""
+    parts = iter(parts)
+    total = next(parts)
+    for part in parts:
+        for block, more in zip(total, part, strict=True):
+            block += more
+    return total
 
 
 def _diagonal_blocks(matrix: Tensor, sizes: Sequence[int]) -> list[Tensor]:
@@ -138,21 +160,22 @@ def call_factors(
     N, S = g_rows.shape[1:3]
     per_axis = isinstance(view, ConvView) and view.form == "per_axis"
     if per_axis or sharing == "expand":
-        B = gram_blocks(g_rows.flatten(1, 2) * (N / S) ** 0.5, sizes[0])
+        B = gram_blocks(_joined(g_rows), sizes[0], N / S)
         if not inputs:
             return [B, *([] for _ in sizes[1:])]
         if isinstance(view, ConvView) and view.form == "per_axis":
             channels = _diagonal_blocks(view.channel_gram(z) / N, sizes[1]) if sizes[1] else []
             kernel = _diagonal_blocks(view.kernel_gram(z) / N, sizes[2]) if sizes[2] else []
             return [B, channels, kernel]
-        return [B, gram_blocks(view.inputs(z).flatten(1, 2) / N**0.5, sizes[1])]
+        parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
+        return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
     z_rows = view.inputs(z)
     if sharing == "reduce":
-        B = gram_blocks(g_rows.sum(2) * N**0.5, sizes[0])
-        return [B, gram_blocks(z_rows.mean(2) / N**0.5, sizes[1]) if inputs else []]
-    z_rows, g_rows = z_rows.flatten(1, 2), g_rows.flatten(1, 2)
-    B = gram_blocks(g_rows, sizes[0], N * z_rows.square().sum(-1, keepdim=True))
-    return [B, gram_blocks(z_rows, sizes[1], N * g_rows.square().sum(-1, keepdim=True))]
+        B = gram_blocks(g_rows.sum(2), sizes[0], N)
+        return [B, gram_blocks(z_rows.mean(2), sizes[1], 1 / N) if inputs else []]
+    z_rows, g_rows = _joined(z_rows), _joined(g_rows)
+    B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
+    return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
 
 
 @dataclass
@@ -237,7 +260,7 @@ def _ungrouped(matrix: Tensor) -> Tensor:
 
 
 def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
-    """Divide a factor by its trace, group by group.
+    """Divide a factor by its trace, group by group, in place.
 
     Example:
         >>> unit_trace([2 * torch.eye(2)[None]])[0].diagonal(dim1=-2, dim2=-1)
@@ -248,13 +271,13 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
     traces = [block.diagonal(dim1=-2, dim2=-1).sum(-1) for block in blocks]
     total = torch.stack(traces).sum(0)[:, None, None]
     # An input that has only been zero so far has trace zero and stays zero.
-    return [block / torch.where(total > 0, total, 1.0) for block in blocks]
+    return [block.div_(torch.where(total > 0, total, 1.0)) for block in blocks]
 
 
 def finished(
     sums: FactorSums, view: LayerView, *, calls: int, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
-    """Turn sums over an iteration into factors.
+    """Turn sums over an iteration into factors; the sums are used up.
 
     Args:
         sums: what was recorded.
@@ -270,13 +293,15 @@ def finished(
     """
     if sums.modes is None:
         return None
-    B, *inputs = sums.modes
-    B = [block * (calls * b_scale) for block in B]
-    per_axis = len(inputs) == 2
-    if per_axis:
-        inputs = [[block / calls for block in inputs[0]], unit_trace(inputs[1])]
-    elif sharing == "trace":
-        inputs = [unit_trace(inputs[0])]
+    modes, sums.modes = sums.modes, None
+    B, A, *kernel = modes
+    for block in B:
+        block.mul_(calls * b_scale)
+    if sharing == "trace" and not kernel:
+        unit_trace(A)
     else:
-        inputs = [[block / calls for block in mode] for mode in inputs]
-    return LayerFactors([B, *inputs], view.mode_sizes)
+        for block in A:
+            block.div_(calls)
+    for blocks in kernel:
+        unit_trace(blocks)
+    return LayerFactors(modes, view.mode_sizes)

@@ -28,8 +28,9 @@ from snopt.curvature.factors import (
     call_factors,
     finished,
 )
+from snopt.curvature.observers import join, leave
 from snopt.curvature.options import KroneckerOptions
-from snopt.curvature.terminal import terminal_factors
+from snopt.curvature.terminal import leaves_of, terminal_factors
 from snopt.layers import LayerView, Tap, preserving, recording
 
 __all__ = ["Block", "FieldObserver", "KroneckerRecorder", "Slot"]
@@ -63,6 +64,7 @@ class FieldObserver:
 
     Attributes:
         quadrature: where along the path it wants to be told.
+        layers: the layers it records, by name.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class FieldObserver:
         self.quadrature = quadrature
         self._recorder = weakref.ref(recorder)
         self._field = vector_field
-        self._layers = dict(layers)
+        self.layers = dict(layers)
 
     def observe(self, t: Tensor, weight: float, x: State, Q_x: State) -> None:
         """Evaluate the field at a node with recording on, and count every call of a layer.
@@ -92,7 +94,7 @@ class FieldObserver:
         device = t.device
         with preserving(self._field, device), torch.enable_grad():
             x = _leaf(x)
-            with recording(self._layers) as calls:
+            with recording(self.layers) as calls:
                 dx = self._field(t, x)
         pairs = [
             (value, adjoint.to(value.dtype))
@@ -153,8 +155,8 @@ class _Attachment:
             handle.remove()
         for ref, observer in self.blocks:
             block = ref()
-            if block is not None and block.observer is observer:
-                block.observer = None
+            if block is not None:
+                leave(block, observer)
         self.handles, self.blocks = [], []
 
 
@@ -185,7 +187,8 @@ class KroneckerRecorder:
         self._seed = 0
         self._slot_of = {name: key for key, slot in self.slots.items() for name in slot.modules}
         self.sizes = {key: _mode_sizes(slot.view, options) for key, slot in self.slots.items()}
-        self._blocks = [(block, self.observer(block.field)) for block in blocks]
+        observers = [(block, self.observer(block.field)) for block in blocks]
+        self._blocks = [(block, observer) for block, observer in observers if observer.layers]
         self._attached = _Attachment()
         weakref.finalize(self, self._attached.remove)
 
@@ -216,7 +219,7 @@ class KroneckerRecorder:
         self.counting = self.options.terminal == "gradient"
         attached = self._attached
         for block, observer in self._blocks:
-            block.observer = observer
+            join(block, observer)
             attached.blocks.append((weakref.ref(block), observer))
         for slot in self.slots.values():
             if slot.in_field:
@@ -327,13 +330,14 @@ class KroneckerRecorder:
         assert self.options.loss is not None
         generator = torch.Generator().manual_seed(self._seed)
         ys = terminal_factors(outputs, self.options.terminal, self.options.loss, generator)
-        params = [p for slot in self.slots.values() for p in slot.view.parameters]
-        params = [p for p in params if p.requires_grad]
+        # Not the parameters alone: a solve with adjoint="direct" tells its nodes when a gradient
+        # arrives at its start, which nothing trainable may precede.
+        ends = leaves_of(outputs)
         try:
             self.counting = True
             for i, y in enumerate(ys):
                 self._inputs = i == 0
-                torch.autograd.grad(outputs, params, y, retain_graph=True, allow_unused=True)
+                torch.autograd.grad(outputs, ends, y, retain_graph=True, allow_unused=True)
         finally:
             self.counting, self._inputs = False, True
 

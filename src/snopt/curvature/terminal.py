@@ -11,13 +11,20 @@ is, divided by N: it takes the place of the loss gradient in a backward pass.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["Loss", "Terminal", "ggn_factors", "sampled_factor", "terminal_factors"]
+__all__ = [
+    "Loss",
+    "Terminal",
+    "ggn_factors",
+    "leaves_of",
+    "sampled_factor",
+    "terminal_factors",
+]
 
 Terminal: TypeAlias = Literal["gradient", "ggn", "sampled"]
 Loss: TypeAlias = Literal["cross_entropy", "squared_error"]
@@ -104,3 +111,27 @@ def terminal_factors(
     if terminal == "sampled":
         return [sampled_factor(outputs, loss, generator)]
     return ggn_factors(outputs, loss)
+
+
+def leaves_of(outputs: Tensor) -> list[Tensor]:
+    """Find the leaves that outputs were computed from: where a backward pass ends.
+
+    Parameters are leaves, and so is the start of a solve that nothing trainable precedes.
+
+    Example:
+        >>> layer = torch.nn.Linear(1, 1)
+        >>> len(leaves_of(layer(torch.ones(1, 1))))
+        2
+    """
+    found: list[Tensor] = []
+    seen: set[Any] = set()
+    stack = [outputs.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ == "AccumulateGrad":
+            found.append(node.variable)  # type: ignore[attr-defined]
+        stack += [before for before, _ in node.next_functions]
+    return found

@@ -7,7 +7,17 @@
 """
 
 from snopt.data.errors import DataCorrupted, DataError, DataNotFound, DownloadFailed
-from snopt.data.registry import REGISTRY, Availability, Entry, available, fetch, load, names
+from snopt.data.registry import (
+    REGISTRY,
+    Availability,
+    Entry,
+    available,
+    fetch,
+    load,
+    names,
+    register,
+)
+from snopt.data.sources import File, Form, Found, Origin
 from snopt.data.spec import Batch, Dataset, Spec, Splits
 
 __all__ = [
@@ -20,10 +30,15 @@ __all__ = [
     "Dataset",
     "DownloadFailed",
     "Entry",
+    "File",
+    "Form",
+    "Found",
+    "Origin",
     "Spec",
     "Splits",
     "available",
     "fetch",
     "load",
     "names",
+    "register",
 ]

@@ -15,10 +15,13 @@ from snopt.data.errors import DataCorrupted, DataNotFound, DownloadFailed
 from snopt.data.sources import FORMS, Form, Found
 from snopt.data.spec import Completeness, Kind, Preprocessing, Splits
 
-__all__ = ["Availability", "Entry", "REGISTRY", "available", "fetch", "load", "names"]
+__all__ = ["Availability", "Entry", "REGISTRY", "available", "fetch", "load", "names", "register"]
 
 #: Reads what was found on disk (nothing, for a data set that is generated).
 Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
+
+_DRAWN = (Form((), "generated", "Drawn with a fixed seed."),)
+_INSTALLED = (Form((), "whole", "Comes with scikit-learn."),)
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,16 @@ class Entry:
         summary: what it is, in a line.
         kind: what one example is.
         load: the function that reads it.
-        forms: files it can be read from, best first.
+        forms: files it can be read from, best first; by default none, for data that is drawn.
     """
 
     summary: str
     kind: Kind
     load: Loader
-    forms: tuple[Form, ...]
+    forms: tuple[Form, ...] = _DRAWN
 
 
-_DRAWN = (Form((), "generated", "Drawn with a fixed seed."),)
-_INSTALLED = (Form((), "whole", "Comes with scikit-learn."),)
-
-#: Every data set. To add one, add an entry (docs/data.md).
+#: Every data set. To add one, add an entry (docs/data.md), or `register` it from outside.
 REGISTRY: dict[str, Entry] = {
     "mnist": Entry("handwritten digits, 28 x 28", "image", images.mnist, FORMS["mnist"]),
     "svhn": Entry("digits of house numbers, 32 x 32", "image", images.svhn, FORMS["svhn"]),
@@ -68,9 +68,9 @@ REGISTRY: dict[str, Entry] = {
     "miniboone": Entry(
         "a neutrino experiment, 43 columns", "table", tables.miniboone, FORMS["miniboone"]
     ),
-    "circle": Entry("two concentric circles", "table", toy.circle, _DRAWN),
-    "two_moons": Entry("two half circles", "table", toy.two_moons, _DRAWN),
-    "spirals": Entry("noisy plane spirals, 4 classes", "series", toy.spirals, _DRAWN),
+    "circle": Entry("two concentric circles", "table", toy.circle),
+    "two_moons": Entry("two half circles", "table", toy.two_moons),
+    "spirals": Entry("noisy plane spirals, 4 classes", "series", toy.spirals),
     "digits": Entry("handwritten digits, 8 x 8", "image", toy.digits, _INSTALLED),
 }
 
@@ -83,6 +83,33 @@ def names() -> tuple[str, ...]:
         True
     """
     return tuple(REGISTRY)
+
+
+def register(name: str, entry: Entry) -> None:
+    """Let a data set of your own be loaded by name.
+
+    Args:
+        name: what to call it.
+        entry: what it is, and the function that reads or draws it.
+
+    Raises:
+        ValueError: if the name belongs to another data set.
+
+    Example:
+        >>> import torch
+        >>> from snopt.data.spec import Batch, Dataset
+        >>> def line(found, preprocessing):
+        ...     spec = found.spec("table", (1,), preprocessing)
+        ...     points = Dataset(Batch(torch.linspace(0, 1, 9)[:, None]), spec)
+        ...     return Splits(points, points, points, spec)
+        >>> register("line", Entry("points of a line", "table", line))
+        >>> load("line").train[:2].x
+        tensor([[0.0000], [0.1250]])
+        >>> del REGISTRY["line"]
+    """
+    if REGISTRY.get(name, entry) != entry:
+        raise ValueError(f"there is a data set {name!r} already; choose another name")
+    REGISTRY[name] = entry
 
 
 def load(
@@ -249,6 +276,6 @@ def _not_found(name: str, entry: Entry, folder: Path) -> str:
         f"{name} is not in {folder}: missing {', '.join(missing)}"
         + (f" (it can also be read from {instead})" if instead else "")
         + f". Public source: {', '.join(_sources(form))}. Download them with "
-        f"snopt.data.fetch({name!r}), or put them there by hand; the environment variable "
-        "SNOPT_DATA names another folder."
+        f"`snopt data fetch {name}` or snopt.data.fetch({name!r}), or put them there by hand; the "
+        "environment variable SNOPT_DATA names another folder."
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from snopt.adjoint import NeuralODE
-from snopt.data import Spec, Splits, load
+from snopt.data import Dataset, Spec, Splits, load
 from snopt.experiments.config import Experiment, ModelConfig, SolverConfig
 from snopt.experiments.optimizers import make_optimizers, make_schedulers
 from snopt.experiments.tasks import Classification, Density
@@ -40,17 +42,29 @@ def build(
 
 def build_task(config: Experiment) -> Classification | Density:
     """Load the data of an experiment and check it."""
-    splits = load(config.data.name, preprocessing=config.data.preprocessing)
-    if config.data.examples is not None:
-        splits = Splits(
-            splits.train.take(config.data.examples),
-            splits.valid.take(config.data.examples),
-            splits.test.take(config.data.examples),
-            splits.spec,
-        )
+    splits = _loaded(config.data.name, config.data.preprocessing, os.environ.get("SNOPT_DATA"))
+    data = config.data
+    splits = replace(
+        splits,
+        train=_at_most(splits.train, data.examples),
+        valid=_at_most(splits.valid, data.examples, data.valid_examples),
+        test=_at_most(splits.test, data.examples, data.test_examples),
+    )
     check(splits)
     kind = Density if config.model.kind == "density" else Classification
-    return kind(config.task, splits.train, splits.valid, splits.test)
+    test = None if data.test_examples == 0 else splits.test
+    return kind(config.task, splits.train, splits.valid, test)
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str, preprocessing: Literal["standard", "paper"], root: str | None) -> Splits:
+    """Read a data set once for many runs on it; nothing changes it."""
+    return load(name, root, preprocessing=preprocessing)
+
+
+def _at_most(examples: Dataset, *limits: int | None) -> Dataset:
+    counts = [limit for limit in limits if limit is not None]
+    return examples.take(min(counts)) if counts else examples
 
 
 def check(splits: Splits) -> None:

@@ -40,7 +40,16 @@ TaskName: TypeAlias = Literal[
     "digits",
 ]
 OptimizerName: TypeAlias = Literal[
-    "snopt", "snopt_amortized", "adam", "adamw", "sgd", "muon", "lbfgs", "soap"
+    "snopt",
+    "snopt_amortized",
+    "adam",
+    "adamw",
+    "sgd",
+    "muon",
+    "lbfgs",
+    "soap",
+    "recursive",
+    "singd",
 ]
 Scale: TypeAlias = Literal["smoke", "cpu", "full"]
 ModelKind: TypeAlias = Literal["image", "residual", "series", "density", "flow"]
@@ -55,11 +64,15 @@ class DataConfig:
         name: a data set that :func:`snopt.data.load` knows.
         preprocessing: ``"standard"``, or ``"paper"`` for what the authors' programs did.
         examples: use at most so many examples of each split; all if not given.
+        valid_examples: use at most so many for validation; all if not given.
+        test_examples: use at most so many for the test at the end, none if 0; all if not given.
     """
 
     name: str
     preprocessing: Literal["standard", "paper"] = "standard"
     examples: int | None = None
+    valid_examples: int | None = None
+    test_examples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -120,8 +133,9 @@ class OptimizerConfig:
         name: the optimizer.
         lr: learning rate.
         weight_decay: weight decay.
-        momentum: of ``sgd``, ``muon`` and ``snopt``.
-        damping: Tikhonov regularisation ε of ``snopt``.
+        momentum: of ``sgd``, ``muon``, ``singd`` and ``snopt``.
+        damping: Tikhonov regularisation ε of ``snopt``; of ``singd``; that ``recursive`` begins
+            with.
         refresh_every: longest interval between refreshes of ``snopt``, in iterations.
         refresh_first: the first one.
         nodes: evaluate curvature at so many times evenly along a solve; two a step if not given.

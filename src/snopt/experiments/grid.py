@@ -10,6 +10,8 @@ __all__ = ["DAMPING", "LEARNING_RATES", "WEIGHT_DECAYS", "grid"]
 
 _LOW = (1e-4, 3e-4, 5e-4, 7e-4, 1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2)
 _HIGH = (1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2, 7e-2, 1e-1, 3e-1, 5e-1)
+# Parts of a Newton step, up to a whole one.
+_NEWTON = (1e-2, 2e-2, 3e-2, 5e-2, 7e-2, 1e-1, 2e-1, 3e-1, 5e-1, 7e-1, 1.0)
 
 LEARNING_RATES: dict[str, tuple[float, ...]] = {
     "adam": _LOW,
@@ -21,6 +23,8 @@ LEARNING_RATES: dict[str, tuple[float, ...]] = {
     "soap": _LOW,
     "muon": _HIGH,
     "lbfgs": _HIGH,
+    "recursive": _NEWTON,
+    "singd": _HIGH,
 }
 WEIGHT_DECAYS = (0.0, 1e-4, 1e-3)
 DAMPING = (0.1, 0.05, 0.03)

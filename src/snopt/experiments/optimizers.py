@@ -13,8 +13,11 @@ from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 from snopt.adjoint import NeuralODE, UniformGrid
 from snopt.base.errors import unknown
 from snopt.curvature import KroneckerOptions
+from snopt.curvature.recursive import recursive_adjoint
 from snopt.experiments.config import OptimizerConfig
 from snopt.experiments.muon import MatrixMuon
+from snopt.experiments.recursive_newton import RecursiveNewton
+from snopt.experiments.singd import StageSINGD, supported
 from snopt.optim import SNOpt
 
 __all__ = ["OPTIMIZERS", "make_optimizers", "make_schedulers"]
@@ -30,8 +33,8 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
         config: which optimizer, and its settings.
 
     Returns:
-        One optimizer, or several that share the parameters out among them: Muon leaves what is no
-        matrix to Adam, and ``rest_lr`` leaves everything outside vector fields to Adam.
+        One optimizer, or several that share the parameters out among them: Muon and SINGD leave
+        what is no matrix to Adam, and ``rest_lr`` leaves everything outside vector fields to Adam.
 
     Example:
         >>> model = nn.Sequential(NeuralODE(nn.Linear(2, 2)), nn.GRUCell(2, 2))
@@ -145,6 +148,27 @@ def _soap(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Opt
     return [made]
 
 
+def _recursive(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
+    recursive_adjoint(model)
+    settings = _given(lr=config.lr, damping=config.damping, weight_decay=config.weight_decay)
+    return [RecursiveNewton(params, **settings)]
+
+
+def _singd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
+    layers = {id(p) for p in supported(model)}
+    settings = _given(momentum=config.momentum, damping=config.damping)
+    singd = StageSINGD(
+        model,
+        [p for p in params if id(p) in layers],
+        config.lr,
+        weight_decay=config.weight_decay,
+        **settings,
+    )
+    others = [p for p in params if id(p) not in layers]
+    # As with Muon, Adam has what is left at a tenth of the rate.
+    return [singd, torch.optim.Adam(others, lr=0.1 * config.lr)] if others else [singd]
+
+
 OPTIMIZERS: dict[str, Callable[[nn.Module, Params, OptimizerConfig], list[Optimizer]]] = {
     "snopt": _snopt,
     "snopt_amortized": _snopt_amortized,
@@ -154,5 +178,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Module, Params, OptimizerConfig], list[Optimi
     "muon": _muon,
     "lbfgs": _lbfgs,
     "soap": _soap,
+    "recursive": _recursive,
+    "singd": _singd,
 }
 """Makers by name: ``(model, parameters to train, settings) -> optimizers``."""

@@ -24,13 +24,13 @@ class Classification:
         name: what the task is called.
         train: examples to learn from.
         valid: examples to choose by.
-        test: examples to report on.
+        test: examples to report on; None if nothing is to be reported.
     """
 
     name: str
     train: Dataset
     valid: Dataset
-    test: Dataset
+    test: Dataset | None
     metric: str = "accuracy"
     mode: Literal["max", "min"] = "max"
 
@@ -47,7 +47,7 @@ class Classification:
 
     def picture(self, model: nn.Module) -> dict[str, dict[str, Any]]:
         """Draw the flow, if the model is one of points or vectors."""
-        shown = self.test.take(300).tensors
+        shown = (self.test or self.valid).take(300).tensors
         return flow_pictures(model, shown.x, labels(shown))
 
 
@@ -59,13 +59,13 @@ class Density:
         name: what the task is called.
         train: examples to learn from.
         valid: examples to choose by.
-        test: examples to report on.
+        test: examples to report on; None if nothing is to be reported.
     """
 
     name: str
     train: Dataset
     valid: Dataset
-    test: Dataset
+    test: Dataset | None
     metric: str = "nll"
     mode: Literal["max", "min"] = "min"
 
@@ -80,7 +80,7 @@ class Density:
 
     def picture(self, model: nn.Module) -> dict[str, dict[str, Any]]:
         """Draw the density, if it is one of the plane."""
-        return density_pictures(_cnf(model), self.test.take(1000).tensors.x)
+        return density_pictures(_cnf(model), (self.test or self.valid).take(1000).tensors.x)
 
 
 def logits(model: nn.Module, batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ from snopt.curvature.flat_problem import RunningCost
 from snopt.horizon.counts import Counts
 from snopt.horizon.loss_curvature import loss_curvature
 from snopt.horizon.measure import Curvature, Listener, Reduction
-from snopt.horizon.policy import POLICIES, Bounds, Policy, Trust
+from snopt.horizon.policy import Bounds, Policy, PolicyFunction, Trust, policy_function
 from snopt.horizon.terms import Penalty, penalty_slopes
 from snopt.horizon.window import Averages, Window, practical_Q_Tu
 
@@ -71,6 +71,7 @@ class HorizonOptimizer:
     ``feedback``  (Q_T + Q_Tu δθ) / |Q_TT|, δθ being what the parameters changed by
     ``newton``    Q_T / |Q_TT|
     ``gradient``  Q_T, the first-order baseline
+    a function    what it returns for Q_T, Q_TT and Q_Tu δθ
     ============  ===========================================================================
 
     ============  ===========================================================================
@@ -91,7 +92,7 @@ class HorizonOptimizer:
         lr: Learning rate η.
         penalty: The weight c, or a function of T (a 0-d tensor) by torch operations.
         every: Iterations from one update to the next.
-        policy: How terms become a step.
+        policy: How terms become a step: one of the names above, or a function.
         curvature: What stands for FᵀΦ_xxF.
         running_cost: ℓ(t, x, params), a number, if the cost has an integral over the path that is
             not part of the loss. (A cost carried in the block's state is part of it.)
@@ -125,7 +126,7 @@ class HorizonOptimizer:
         lr: float = 0.1,
         penalty: Penalty = 0.1,
         every: int = 50,
-        policy: Policy = "feedback",
+        policy: Policy | PolicyFunction = "feedback",
         *,
         curvature: Curvature = "gradient",
         running_cost: RunningCost | None = None,
@@ -136,7 +137,7 @@ class HorizonOptimizer:
     ) -> None:
         self._modules = [blocks] if isinstance(blocks, nn.Module) else list(blocks)
         self.lr, self.penalty, self.every = lr, penalty, every
-        self.policy: Policy = policy
+        self.policy: Policy | PolicyFunction = policy
         self.curvature: Curvature = curvature
         self.reduction: Reduction = reduction
         self.running_cost = running_cost
@@ -150,7 +151,8 @@ class HorizonOptimizer:
             self.bounds.check(block.horizon, block.t0)
 
     def _check(self) -> None:
-        for name, valid in (("policy", Policy), ("curvature", Curvature), ("reduction", Reduction)):
+        policy_function(self.policy)
+        for name, valid in (("curvature", Curvature), ("reduction", Reduction)):
             if getattr(self, name) not in get_args(valid):
                 raise unknown(name, getattr(self, name), get_args(valid))
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -182,14 +184,19 @@ class HorizonOptimizer:
                 f"no snopt.NeuralODE among {names}: pass a block, several, or a model that has "
                 "some as submodules"
             )
-        limit, with_feedback = self.max_change, self.policy == "feedback"
+        limit = self.max_change
         self._learners = [
             _Learner(
-                Listener(block, self.running_cost, with_feedback),
+                Listener(block, self.running_cost, self._with_feedback),
                 None if limit is None else Trust(limit, limit),
             )
             for block in self.blocks
         ]
+
+    @property
+    def _with_feedback(self) -> bool:
+        """Whether the policy wants Q_Tu δθ, which takes a copy of the parameters."""
+        return self.policy not in ("newton", "gradient")
 
     # ------------------------------------------------------------------ one iteration
 
@@ -232,7 +239,7 @@ class HorizonOptimizer:
         slope = measured.slope / loss_scale
         squares = measured.squared_slopes(self.reduction) / loss_scale**2
         Q_Tu, change = [], []
-        if self.policy == "feedback":
+        if self._with_feedback:
             params = learner.listener.params
             Q_Tu = practical_Q_Tu(slope, _gradients(params))
             change = [p - before for p, before in zip(params, measured.before, strict=True)]
@@ -261,9 +268,9 @@ class HorizonOptimizer:
         block, learner, T = self.blocks[i], self._learners[i], averages.horizon
         P_T, P_TT = penalty_slopes(self.penalty, T, block.t0)
         Q_T, Q_TT = averages.slope + P_T, getattr(averages, self.curvature) + P_TT
-        if self.policy != "gradient" and Q_TT == 0:
+        if self.policy in ("feedback", "newton") and Q_TT == 0:
             return self._skip(i, "the cost has no curvature in T, so that there is no step to take")
-        step = self.lr * POLICIES[self.policy](Q_T, Q_TT, averages.feedback)
+        step = self.lr * policy_function(self.policy)(Q_T, Q_TT, averages.feedback)
         change = -step / (T - block.t0)
         if not math.isfinite(change):
             return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} give no finite step")

@@ -1,7 +1,8 @@
 r"""From averaged terms to the next horizon: three policies, and what they are held to.
 
-A policy returns δT of :math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the trust region
-and the bounds then act on the length :math:`L = |T - t_0|`, whichever way time runs.
+A policy is a function of Q_T, Q_TT and Q_Tu δθ that returns δT of
+:math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the trust region and the bounds then act
+on the length :math:`L = |T - t_0|`, whichever way time runs.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from snopt.base.errors import InvalidTimes
+from snopt.base.errors import InvalidTimes, unknown
 
-__all__ = ["POLICIES", "Bounds", "Policy", "Trust", "feedback", "gradient", "newton"]
+__all__ = [
+    "POLICIES",
+    "Bounds",
+    "Policy",
+    "PolicyFunction",
+    "Trust",
+    "feedback",
+    "gradient",
+    "newton",
+    "policy_function",
+]
 
 Policy: TypeAlias = Literal["feedback", "newton", "gradient"]
+#: ``(Q_T, Q_TT, Q_Tu δθ) -> δT``; Q_TT may be zero.
+PolicyFunction: TypeAlias = Callable[[float, float, float], float]
 
 #: The trust region never gets smaller than a change of one per cent ...
 SMALLEST = 0.01
@@ -81,11 +94,36 @@ def gradient(Q_T: float, Q_TT: float = 0.0, Q_Tu_du: float = 0.0) -> float:
     return Q_T
 
 
-POLICIES: dict[str, Callable[[float, float, float], float]] = {
+POLICIES: dict[str, PolicyFunction] = {
     "feedback": feedback,
     "newton": newton,
     "gradient": gradient,
 }
+
+
+def policy_function(policy: Policy | PolicyFunction) -> PolicyFunction:
+    """Look a policy up; one's own function is a policy too.
+
+    Args:
+        policy: A name, or a function of Q_T, Q_TT and Q_Tu δθ.
+
+    Returns:
+        The function.
+
+    Raises:
+        UnknownName: No policy has that name.
+
+    Example:
+        >>> policy_function("newton")(1.0, 2.0, 0.0)
+        0.5
+        >>> policy_function(lambda Q_T, Q_TT, Q_Tu_du: Q_T / (abs(Q_TT) + 1.0))(1.0, 3.0, 0.0)
+        0.25
+    """
+    if callable(policy):
+        return policy
+    if policy not in POLICIES:
+        raise unknown("policy", policy, POLICIES)
+    return POLICIES[policy]
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,21 @@
 from snopt.layers.conv import ConvForm, ConvView
 from snopt.layers.linear import LinearView
 from snopt.layers.recording import Call, Tap, preserving, recording
-from snopt.layers.registry import is_covered, view_of
+from snopt.layers.registry import VIEWS, check_view, is_covered, register_layer, view_of
 from snopt.layers.view import LayerView
 
 __all__ = [
+    "VIEWS",
     "Call",
     "ConvForm",
     "ConvView",
     "LayerView",
     "LinearView",
     "Tap",
+    "check_view",
     "is_covered",
     "preserving",
     "recording",
+    "register_layer",
     "view_of",
 ]

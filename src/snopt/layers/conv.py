@@ -12,19 +12,23 @@ eigendecompositions of size 64 and 16 where KFC's is 1,024.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from snopt.layers.linear import append_one
 from snopt.layers.view import LayerView
+from snopt.layers.windows import Axis, coverage_counts, position_gram, windows
 
-__all__ = ["Conv", "ConvForm", "ConvView", "coverage_counts", "pad_input", "patches"]
+__all__ = ["Conv", "ConvForm", "ConvView", "kernel_axes", "pad_input"]
 
 Conv: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 ConvForm: TypeAlias = Literal["per_axis", "kfc"]
+
+#: Entries of a part of the patches.
+PART = 2**20
 
 
 def pad_input(module: Conv, z: Tensor) -> Tensor:
@@ -35,54 +39,29 @@ def pad_input(module: Conv, z: Tensor) -> Tensor:
         >>> pad_input(conv, torch.tensor([[[1.0, 2.0, 3.0]]]))
         tensor([[[3., 1., 2., 3., 1.]]])
     """
+    if not any(map(any, _padding(module))):
+        return z
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return functional.pad(z, module._reversed_padding_repeated_twice, mode=mode)
+
+
+def _padding(module: Conv) -> list[tuple[int, int]]:
+    """Pixels added before and after, axis by axis."""
     # torch keeps the amounts per side, last dimension first, whatever was asked for
     # ("same" included); it is what its own forward pads with.
     amounts: list[int] = module._reversed_padding_repeated_twice
-    if not any(amounts):
-        return z
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    return functional.pad(z, amounts, mode=mode)
+    return list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
 
 
-def patches(module: Conv, z: Tensor) -> Tensor:
-    """Cut the patches under the kernel: ``[batch, channels, positions, kernel]``.
+def kernel_axes(module: Conv) -> list[Axis]:
+    """The axes of a convolution's kernel.
 
     Example:
-        >>> conv = nn.Conv1d(1, 1, 2, stride=2, bias=False)
-        >>> patches(conv, torch.arange(4.0).reshape(1, 1, 4))[0, 0]
-        tensor([[0., 1.],
-                [2., 3.]])
+        >>> kernel_axes(nn.Conv1d(1, 1, 3, stride=2))
+        [Axis(size=3, stride=2, dilation=1)]
     """
-    z = pad_input(module, z)
-    ndim = z.dim() - 2
-    for axis in range(ndim):
-        span = module.dilation[axis] * (module.kernel_size[axis] - 1) + 1
-        # Each unfold appends the window as a last axis, so earlier axes keep their place.
-        z = z.unfold(axis + 2, span, module.stride[axis])[..., :: module.dilation[axis]]
-    return z.reshape(
-        z.shape[0],
-        z.shape[1],
-        z.shape[2 : 2 + ndim].numel(),
-        z.shape[2 + ndim :].numel(),
-    )
-
-
-def coverage_counts(module: Conv, padded: Tensor) -> Tensor:
-    """Count in how many patches each pixel of the padded input lies, as ``[pixels]``.
-
-    Example:
-        >>> coverage_counts(nn.Conv1d(1, 1, 2), torch.zeros(1, 1, 4))
-        tensor([1., 2., 2., 1.])
-    """
-    total = padded.new_ones(1)
-    for axis, length in enumerate(padded.shape[2:]):
-        span = module.dilation[axis] * (module.kernel_size[axis] - 1) + 1
-        starts = torch.arange(0, length - span + 1, module.stride[axis], device=padded.device)
-        offsets = torch.arange(0, span, module.dilation[axis], device=padded.device)
-        places = (starts[:, None] + offsets).flatten()
-        counts = padded.new_zeros(length).index_add_(0, places, padded.new_ones(places.numel()))
-        total = torch.outer(total, counts).flatten()
-    return total
+    settings = zip(module.kernel_size, module.stride, module.dilation, strict=True)
+    return [Axis(*setting) for setting in settings]
 
 
 class ConvView(LayerView):
@@ -109,6 +88,7 @@ class ConvView(LayerView):
         self.groups = module.groups
         self.channels = module.in_channels // module.groups
         self.kernel = module.weight.shape[2:].numel()
+        self.axes = kernel_axes(module)
         out = module.out_channels // module.groups
         if form == "per_axis":
             self.mode_sizes = (out, self.channels, self.kernel)
@@ -123,9 +103,26 @@ class ConvView(LayerView):
 
     def inputs(self, z: Tensor) -> Tensor:
         """Lay the patches out as ``[groups, batch, positions, in · kernel (+ 1)]``."""
-        p = patches(self.module, self._batched(z)).unflatten(1, (self.groups, -1))
-        p = p.permute(1, 0, 3, 2, 4).flatten(3)  # [groups, batch, positions, in · kernel]
-        return append_one(p) if self.bias and self.form == "kfc" else p
+        z = pad_input(self.module, self._batched(z)).unflatten(1, (self.groups, -1))
+        cut, ndim = windows(z, self.axes), len(self.axes)
+        # From [batch, groups, channels, *positions, *kernel]: features outermost, so that the
+        # only copy there is runs along the lines of the input.
+        places, kernel = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
+        cut = cut.permute(1, 2, *kernel, 0, *places)
+        features, one = self.channels * self.kernel, int(self.bias and self.form == "kfc")
+        out = z.new_empty(self.groups, features + one, *cut.shape[2 + ndim :])
+        out[:, :features].unflatten(1, cut.shape[1 : 2 + ndim]).copy_(cut)
+        out[:, features:] = 1  # what a bias multiplies
+        return out.flatten(3).permute(0, 2, 3, 1)
+
+    def inputs_in_parts(self, z: Tensor) -> Iterator[Tensor]:
+        """Lay the patches out a few examples at a time: all at once they may not fit a cache."""
+        z = self._batched(z)
+        pixels = pad_input(self.module, z[:1]).shape[2:]
+        places = [axis.positions(n) for axis, n in zip(self.axes, pixels, strict=True)]
+        entries = self.mode_sizes[-1] * self.groups * torch.Size(places).numel()
+        for part in z.split(max(1, PART // entries)):
+            yield self.inputs(part)
 
     def output_gradients(self, g: Tensor) -> Tensor:
         """Lay the output's gradient out as ``[groups, batch, positions, out]``."""
@@ -133,24 +130,36 @@ class ConvView(LayerView):
         return g.permute(1, 0, 3, 2)
 
     def channel_gram(self, z: Tensor) -> Tensor:
-        """Sum z zᵀ over examples, positions and kernel places: ``[groups, in, in]``.
+        """Sum z zᵀ over examples, positions and kernel entries: ``[groups, in, in]``.
 
         Equal to contracting the kernel index of the patches' Gram matrix, without cutting
         patches: a pixel counts as often as patches cover it.
         """
-        padded = pad_input(self.module, self._batched(z))
-        counts = coverage_counts(self.module, padded)
-        pixels = padded.flatten(2).unflatten(1, (self.groups, -1)).permute(1, 2, 0, 3)
-        weighted = (pixels * counts).flatten(2)
-        gram: Tensor = weighted @ pixels.flatten(2).mT
+        x, counts = self._covered(self._batched(z))
+        pixels = x.flatten(2).unflatten(1, (self.groups, -1)).permute(1, 2, 0, 3)
+        # Half of the count on either side, so that one copy serves both.
+        rows = pixels.clone(memory_format=torch.contiguous_format).mul_(counts.sqrt().flatten())
+        rows = rows.flatten(2)
+        gram: Tensor = rows @ rows.mT
         return gram
+
+    def _covered(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Pixels that are not zero by padding, and how many patches cover each."""
+        amounts = _padding(self.module)
+        lengths = [n + low + high for n, (low, high) in zip(z.shape[2:], amounts, strict=True)]
+        if self.module.padding_mode != "zeros":
+            z, amounts = pad_input(self.module, z), [(0, 0)] * len(lengths)
+        counts = z.new_ones(())
+        for axis, n, (low, high) in zip(self.axes, lengths, amounts, strict=True):
+            line = z.new_tensor(coverage_counts(axis, n)[low : n - high])
+            counts = counts[..., None] * line
+        return z, counts
 
     def kernel_gram(self, z: Tensor) -> Tensor:
         """Sum z zᵀ over examples, positions and channels: ``[groups, kernel, kernel]``."""
-        p = patches(self.module, self._batched(z)).unflatten(1, (self.groups, -1))
-        p = p.permute(1, 0, 2, 3, 4).flatten(1, 3)
-        gram: Tensor = p.mT @ p
-        return gram
+        padded = pad_input(self.module, self._batched(z))
+        grouped = padded.unflatten(1, (self.groups, -1)).transpose(0, 1).flatten(1, 2)
+        return position_gram(grouped, self.axes)
 
     def pack(self, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
         """Arrange weight and bias as the form's tensors, groups first."""

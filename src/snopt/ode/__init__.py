@@ -4,7 +4,7 @@ from snopt.ode.controller import Controller
 from snopt.ode.norms import Seminorm, rms
 from snopt.ode.solution import Solution, SolveStats, Status
 from snopt.ode.solve import solve
-from snopt.ode.tableau import TABLEAUS, Tableau, tableau_named
+from snopt.ode.tableau import TABLEAUS, Tableau, register_method, tableau_named
 
 __all__ = [
     "TABLEAUS",
@@ -14,6 +14,7 @@ __all__ = [
     "SolveStats",
     "Status",
     "Tableau",
+    "register_method",
     "rms",
     "solve",
     "tableau_named",

@@ -28,6 +28,8 @@ References:
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -65,6 +67,49 @@ class Tableau:
     dense: tuple[Row, ...] = field(default=(), repr=False)
     dense_order: int = 1
     fsal: bool = False
+
+    @staticmethod
+    def explicit(name: str, order: int, a: Iterable[Iterable[float]], b: Sequence[float],
+                 embedded: Sequence[float] = ()) -> Tableau:  # fmt: skip
+        """Make a method from its coefficients as textbooks print them.
+
+        Stage times are the sums of the rows of ``a``. Dense output is the cubic through the states
+        and slopes at both ends, of order three at most.
+
+        Args:
+            name: The name to call it by.
+            order: Order of convergence.
+            a: The strictly lower triangle, row by row; the first row is empty.
+            b: Weights of the stages.
+            embedded: Weights of a second solution, one order lower, whose distance is the error
+                estimate; with one weight more than ``b`` it also uses the slope at the end of the
+                step. Without it the method has fixed steps.
+
+        Returns:
+            The tableau, to be given to :func:`register_method`.
+
+        Raises:
+            ValueError: ``a`` and ``b`` have different lengths.
+
+        Example:
+            >>> ralston = Tableau.explicit("ralston", 2, [[], [2 / 3]], [1 / 4, 3 / 4])
+            >>> ralston.c, ralston.adaptive
+            ((0.0, 0.6666666666666666, 1.0), False)
+        """
+        rows = tuple(tuple(float(value) for value in row) for row in a)
+        weights = tuple(float(value) for value in b)
+        if len(rows) != len(weights):
+            raise ValueError(
+                f"method {name!r}: {len(rows)} rows of a and {len(weights)} weights b; a method of "
+                "s stages has s of both"
+            )
+        fsal = len(embedded) > len(weights)
+        padded = (*weights, 0.0) if fsal else weights
+        errors = tuple(mine - theirs for mine, theirs in zip(padded, embedded, strict=False))
+        return _explicit(
+            name, order, tuple(map(math.fsum, rows)), rows, weights,
+            errors=(errors,) if errors else (), fsal=fsal,
+        )  # fmt: skip
 
     @property
     def adaptive(self) -> bool:
@@ -250,6 +295,60 @@ DOPRI8 = Tableau(
 TABLEAUS: dict[str, Tableau] = {
     tableau.name: tableau for tableau in (EULER, MIDPOINT, HEUN, RK4, BOSH3, DOPRI5, TSIT5, DOPRI8)
 }
+
+
+def register_method(tableau: Tableau) -> None:
+    """Let a method be called by its name, as ``method=`` of every solve.
+
+    Args:
+        tableau: The method, from :meth:`Tableau.explicit` or with all its rows.
+
+    Raises:
+        ValueError: The name belongs to another method, or the coefficients are not consistent.
+
+    Example:
+        >>> register_method(Tableau.explicit("ralston", 2, [[], [2 / 3]], [1 / 4, 3 / 4]))
+        >>> tableau_named("ralston").order
+        2
+        >>> del TABLEAUS["ralston"]
+        >>> register_method(Tableau.explicit("ralston", 2, [[], [2 / 3]], [1 / 4, 1 / 4]))
+        Traceback (most recent call last):
+        ...
+        ValueError: method 'ralston': its weights b sum to 0.5, not to 1
+    """
+    if TABLEAUS.get(tableau.name, tableau) != tableau:
+        raise ValueError(
+            f"method {tableau.name!r} exists already, with other coefficients; choose another name"
+        )
+    fault = next(_faults(tableau), None)
+    if fault is not None:
+        raise ValueError(f"method {tableau.name!r}: {fault}")
+    TABLEAUS[tableau.name] = tableau
+
+
+def _faults(tableau: Tableau) -> Iterator[str]:
+    """What is wrong with the coefficients of a method."""
+
+    def equal(x: float, y: float) -> bool:
+        return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-9)
+
+    total = len(tableau.c)
+    if len(tableau.a) != total or not 0 < tableau.stages < total:
+        yield f"{len(tableau.a)} rows of a, {total} times and {tableau.stages} stages do not fit"
+    if not equal(math.fsum(tableau.b), 1.0):
+        yield f"its weights b sum to {math.fsum(tableau.b):.12g}, not to 1"
+    for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=False)):
+        if len(row) != i:
+            yield f"row {i} of a has {len(row)} entries; an explicit method has {i} there"
+        if not equal(math.fsum(row), c):
+            yield f"row {i} of a sums to {math.fsum(row):.12g}, but its time is {c}"
+    for row in tableau.errors:
+        if len(row) > tableau.evaluated or not equal(math.fsum(row), 0.0):
+            yield f"the error weights {row} must sum to 0 over the {tableau.evaluated} stages"
+    end = tableau.dense_weights(1.0)
+    wanted = (*tableau.b, *[0.0] * (total - tableau.stages))
+    if len(end) != total or not all(map(equal, end, wanted)):
+        yield "its dense output does not end in the new state"
 
 
 def tableau_named(name: str) -> Tableau:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +13,9 @@ from torch import Tensor
 __all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn_once"]
 
 OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
+
+#: The optimizer's state of each parameter.
+States: TypeAlias = MutableMapping[Tensor, dict[str, Any]]
 
 #: How much more careful the optimizer becomes with every rollback.
 CAUTION = 4.0
@@ -82,20 +85,25 @@ class Guard:
         on_divergence: what to do.
         counts: what happened so far.
         caution: grows with every rollback; multiplies damping, or shortens steps.
-        snapshot: parameters with values that gave a finite gradient, to go back to.
     """
 
     on_divergence: OnDivergence
     counts: Counts = field(default_factory=Counts)
     caution: float = 1.0
-    snapshot: list[tuple[Tensor, Tensor]] | None = None
 
-    def keep(self, params: Iterable[Tensor]) -> None:
-        """Remember parameters that have just given a finite gradient, if they may be needed."""
+    def keep(self, params: Iterable[Tensor], states: States) -> None:
+        """Remember parameters that have just given a finite gradient, if they may be needed.
+
+        Args:
+            params: the parameters.
+            states: the optimizer's state of each, where they are kept, so that a checkpoint
+                holds them too.
+        """
         if self.on_divergence == "rollback":
-            self.snapshot = [(p, p.detach().clone()) for p in params]
+            for param in params:
+                states[param]["kept"] = param.detach().clone()
 
-    def diverged(self, states: Iterable[dict[str, Any]]) -> None:
+    def diverged(self, states: States) -> None:
         """Raise, or count and warn, and go back if asked to.
 
         Args:
@@ -116,17 +124,18 @@ class Guard:
             self.roll_back(states)
 
     @torch.no_grad()
-    def roll_back(self, states: Iterable[dict[str, Any]]) -> bool:
+    def roll_back(self, states: States) -> bool:
         """Put the kept values back and forget momentum; False if there are none.
 
         Args:
             states: the optimizer's state of each parameter.
         """
-        if self.snapshot is None:
+        kept = [(param, state["kept"]) for param, state in states.items() if "kept" in state]
+        if not kept:
             return False
-        for param, value in self.snapshot:
+        for param, value in kept:
             param.copy_(value)
-        for state in states:
+        for state in states.values():
             moments = [*state.get("mean", []), *state.get("momentum", [])]
             for tensor in [*moments, *([state["exp_avg"]] if "exp_avg" in state else [])]:
                 tensor.zero_()

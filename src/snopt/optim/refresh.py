@@ -9,7 +9,7 @@ from torch import Tensor
 
 from snopt.curvature import LayerFactors, Slot
 from snopt.optim.guard import Counts, warn_once
-from snopt.optim.parallel import shared_eigh
+from snopt.optim.parallel import shared_eigh, world_size
 from snopt.optim.update import LayerState, averaged, change_basis
 
 __all__ = ["factors_of", "renew", "warn_of_unrecorded"]
@@ -22,7 +22,7 @@ def factors_of(state: LayerState, slot: Slot) -> LayerFactors | None:
 
 
 def renew(
-    found: Mapping[str, LayerFactors],
+    found: dict[str, LayerFactors],
     slots: Mapping[str, Slot],
     state_of: Callable[[Slot], LayerState],
     averaging: float,
@@ -34,51 +34,56 @@ def renew(
     called) keeps everything.
 
     Args:
-        found: new factors by name.
+        found: new factors by name; used up, one layer after the other, so that no more than one
+            layer's old and new matrices are in memory together.
         slots: all slots.
         state_of: the state of a slot.
         averaging: weight of the old factors.
         counts: failures are counted here, and warned of once.
     """
-    blocks: list[Tensor] = []
-    places: list[tuple[str, int]] = []
-    for name, new in found.items():
-        state = state_of(slots[name])
-        count = int(state.get("refreshes", 0)) + 1
-        state["refreshes"] = torch.tensor(count)
-        factors = averaged(factors_of(state, slots[name]), new, averaging, count)
-        state["factors"] = factors.modes
-        for m, mode in enumerate(factors.modes):
-            for block in mode:
-                blocks.append(block)
-                places.append((name, m))
-    results = shared_eigh(blocks)
-    bases: dict[str, list[list[Tensor]]] = {}
-    values: dict[str, list[list[Tensor]]] = {}
-    failed: set[str] = set()
-    for name in found:
-        count = len(slots[name].view.mode_sizes)
-        bases[name], values[name] = [[] for _ in range(count)], [[] for _ in range(count)]
-    for (name, m), result in zip(places, results, strict=True):
-        if result is None:
-            failed.add(name)
-            continue
-        values[name][m].append(result[0])
-        bases[name][m].append(result[1])
-    for name in found:
-        if name in failed:
-            warn_once(
-                counts,
-                "eigh_failures",
-                f"the factors of layer {name!r} could not be decomposed; its old basis is kept. "
-                "Later failures are counted in optimizer.counts.eigh_failures; if there are many, "
-                "lower the learning rate",
-            )
-            continue
-        slot = slots[name]
-        state = state_of(slot)
-        change_basis(state, bases[name], slot.view.target_modes)
-        state["values"] = [_eigenvalues(v, slot, m) for m, v in enumerate(values[name])]
+    # Several processes share the decompositions out, and for that have to see them all.
+    at_once = len(found) if world_size() > 1 else 1
+    names = list(found)
+    for i in range(0, len(names), at_once):
+        part = {name: slots[name] for name in names[i : i + at_once]}
+        for name, slot in part.items():
+            _average(found.pop(name), slot, state_of(slot), averaging)
+        blocks = {name: state_of(slot)["factors"] for name, slot in part.items()}
+        results = iter(shared_eigh([b for modes in blocks.values() for m in modes for b in m]))
+        for name, slot in part.items():
+            decomposed = [[next(results) for _ in mode] for mode in blocks[name]]
+            _enter(name, slot, state_of(slot), decomposed, counts)
+
+
+def _average(new: LayerFactors, slot: Slot, state: LayerState, averaging: float) -> None:
+    """Average a layer's new factors into its state."""
+    count = int(state.get("refreshes", 0)) + 1
+    state["refreshes"] = torch.tensor(count)
+    state["factors"] = averaged(factors_of(state, slot), new, averaging, count).modes
+
+
+def _enter(
+    name: str,
+    slot: Slot,
+    state: LayerState,
+    decomposed: list[list[tuple[Tensor, Tensor] | None]],
+    counts: Counts,
+) -> None:
+    """Put a layer in its new eigenbasis, if every factor could be decomposed."""
+    modes = [[pair for pair in mode if pair is not None] for mode in decomposed]
+    if any(pair is None for mode in decomposed for pair in mode):
+        warn_once(
+            counts,
+            "eigh_failures",
+            f"the factors of layer {name!r} could not be decomposed; its old basis is kept. "
+            "Later failures are counted in optimizer.counts.eigh_failures; if there are many, "
+            "lower the learning rate",
+        )
+        return
+    bases = [[vectors for _, vectors in mode] for mode in modes]
+    change_basis(state, bases, slot.view.target_modes)
+    values = [[value for value, _ in mode] for mode in modes]
+    state["values"] = [_eigenvalues(v, slot, m) for m, v in enumerate(values)]
 
 
 def _eigenvalues(blocks: list[Tensor], slot: Slot, mode: int) -> Tensor:

@@ -244,10 +244,10 @@ class SNOpt(torch.optim.Optimizer):
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
         if not all_finite(gradients, loss):
             self.recorder.clear()
-            self.guard.diverged(self.state.values())
+            self.guard.diverged(self.state)
             return False
         if self.recorder.armed:
-            self.guard.keep(p for g in self.param_groups for p in g["params"])
+            self.guard.keep((p for g in self.param_groups for p in g["params"]), self.state)
             self._renew()
         return True
 
@@ -340,7 +340,7 @@ class SNOpt(torch.optim.Optimizer):
             Whether there was something to go back to (``on_divergence="rollback"`` keeps it).
         """
         self.recorder.clear()
-        return self.guard.roll_back(self.state.values())
+        return self.guard.roll_back(self.state)
 
     @property
     def counts(self) -> Counts:

@@ -23,7 +23,7 @@ class Row:
         trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"`` or ``"nothing"``.
         parameters: how many numbers it has.
         factors: sizes of its factors; 0 where a mode is left diagonal.
-        memory: bytes of factors, bases and moments.
+        memory: bytes of factors, bases, moments and copies to go back to.
     """
 
     name: str
@@ -70,13 +70,14 @@ class Summary:
         return "\n".join([*lines, f"optimizer state: {self.memory / 2**20:.2f} MiB"])
 
 
-def _slot_row(name: str, slot: Slot, sizes: list[list[int]]) -> Row:
+def _slot_row(name: str, slot: Slot, sizes: list[list[int]], kept: int) -> Row:
     view = slot.view
     count = sum(p.numel() for p in view.parameters)
     item = max(4, view.parameters[0].element_size())
     # Factor and basis of every block, eigenvalues of every mode, two moments.
     squares = sum(b * b for mode in sizes for b in mode) * view.groups
     memory = (2 * squares + sum(view.mode_sizes) * view.groups + 2 * count) * item
+    memory += kept * count * view.parameters[0].element_size()
     where = "kronecker (ode)" if slot.in_field else "kronecker"
     largest = tuple(max(mode, default=0) for mode in sizes)
     return Row(name, type(view.module).__name__, where, count, largest, memory)
@@ -96,15 +97,17 @@ def summarise(
         group_of: parameters that are trained, by ``id``.
         config: what the optimizer is.
     """
-    del config
-    rows = [_slot_row(name, slot, recorder.sizes[name]) for name, slot in recorder.slots.items()]
+    kept = int(config.on_divergence == "rollback")  # a copy of the parameters to go back to
+    rows = [
+        _slot_row(name, slot, recorder.sizes[name], kept) for name, slot in recorder.slots.items()
+    ]
     covered = {id(p) for slot in recorder.slots.values() for p in slot.view.parameters}
     for name, param in model.named_parameters():
         if id(param) in covered:
             continue
         owner = model.get_submodule(name.rpartition(".")[0])
         trained = id(param) in group_of
-        memory = 2 * param.numel() * param.element_size() if trained else 0
+        memory = (2 + kept) * param.numel() * param.element_size() if trained else 0
         by = "adam" if trained else "nothing"
         rows.append(Row(name, type(owner).__name__, by, param.numel(), (), memory))
     return Summary(tuple(rows))

@@ -78,7 +78,7 @@ class Hyper:
 def averaged(
     old: LayerFactors | None, new: LayerFactors, weight: float, count: int
 ) -> LayerFactors:
-    """Average factors over refreshes, without bias towards the first.
+    """Average factors over refreshes, without bias towards the first, in place of the new ones.
 
         Ā_k = w_k Ā_{k-1} + (1 - w_k) A_k,    w_k = (β - βᵏ) / (1 - βᵏ)
 
@@ -96,11 +96,10 @@ def averaged(
     if old is None or weight == 0:
         return new
     w = (weight - weight**count) / (1 - weight**count)
-    modes = [
-        [torch.lerp(b, a.to(b), w) for a, b in zip(before, after, strict=True)]
-        for before, after in zip(old.modes, new.modes, strict=True)
-    ]
-    return LayerFactors(modes, new.sizes)
+    for before, after in zip(old.modes, new.modes, strict=True):
+        for a, b in zip(before, after, strict=True):
+            b.lerp_(a.to(b), w)
+    return new
 
 
 def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...], ...]) -> None:

@@ -48,7 +48,7 @@ def robust_eigh(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     if not torch.isfinite(matrix).all():
         return None
-    matrix = (matrix + matrix.mT) / 2
+    matrix = (matrix + matrix.mT).mul_(0.5)
     found = _attempt(matrix)
     if found is not None:
         return found

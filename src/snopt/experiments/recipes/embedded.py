@@ -28,6 +28,8 @@ RATES = {
     "muon": 3e-2,
     "lbfgs": 3e-2,
     "soap": 2e-2,
+    "recursive": 1.0,
+    "singd": 0.1,
 }
 """Learning rates on digits."""
 SGD_IN_THE_PLANE = 0.05

@@ -95,8 +95,10 @@ OTHERS: dict[str, OptimizerConfig] = {
     "muon": OptimizerConfig("muon", 0.02),
     "lbfgs": OptimizerConfig("lbfgs", 0.1),
     "soap": OptimizerConfig("soap", 5e-3),
+    "recursive": OptimizerConfig("recursive", 1.0),
+    "singd": OptimizerConfig("singd", 0.1),
 }
-"""Optimizers that the paper does not have."""
+"""Optimizers that the paper does not have, or of which it says no settings."""
 
 
 def optimizer_for(task: str, name: str) -> OptimizerConfig:

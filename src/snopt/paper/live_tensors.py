@@ -14,13 +14,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+__all__ = ["peak_megabytes"]
+
 
 class LiveTensors(TorchDispatchMode):
     """Counts the bytes of storages that operations make, until they are freed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.peak = 0
+        self.now: int = 0
+        self.peak: int = 0
         self.seen: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -44,7 +47,16 @@ class LiveTensors(TorchDispatchMode):
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:
-    """Do ``work`` and return the most megabytes that tensors took at one time."""
-    with LiveTensors() as live:
+    """Do some work and return the most megabytes that tensors took at one time.
+
+    Args:
+        work: what to do.
+
+    Example:
+        >>> peak_megabytes(lambda: torch.ones(2**18) + 1)    # 1 MB, and its sum
+        2.0
+    """
+    live = LiveTensors()
+    with live:
         work()
     return live.peak / 2**20

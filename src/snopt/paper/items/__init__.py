@@ -1,0 +1,37 @@
+"""The paper's tables and figures, one file for those that belong together."""
+
+from snopt.paper.item import Item
+from snopt.paper.items.accuracy import ACCURACY, CONVERGENCE
+from snopt.paper.items.complexity import COMPLEXITY
+from snopt.paper.items.derivative_errors import DERIVATIVE_ERRORS
+from snopt.paper.items.horizon import FIXED, LEARNED
+from snopt.paper.items.regularity import REGULARITY
+from snopt.paper.items.second_order import LBFGS, RECURSIVE
+from snopt.paper.items.sensitivity import HYPER, SENSITIVITY
+from snopt.paper.items.storage import STORAGE
+from snopt.paper.items.variants import BATCH, IMPLICIT_ADAMS, MALI, RESIDUAL
+
+__all__ = ["ITEMS"]
+
+ITEMS: dict[str, Item] = {
+    item.id: item
+    for item in (
+        DERIVATIVE_ERRORS,
+        STORAGE,
+        HYPER,
+        ACCURACY,
+        CONVERGENCE,
+        COMPLEXITY,
+        SENSITIVITY,
+        LEARNED,
+        FIXED,
+        REGULARITY,
+        RECURSIVE,
+        MALI,
+        LBFGS,
+        IMPLICIT_ADAMS,
+        RESIDUAL,
+        BATCH,
+    )
+}
+"""Items by their id."""

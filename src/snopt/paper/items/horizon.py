@@ -1,0 +1,257 @@
+"""The integration time t1: learned with the parameters, and fixed to several values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from snopt.experiments.config import Experiment, HorizonConfig, HorizonPolicy, Scale
+from snopt.paper.arms import Arm, finals, runs_of, trainings
+from snopt.paper.curves import clean, curve, plot
+from snopt.paper.item import Cell, Item, Job, Result, Space, Table
+from snopt.paper.names import TASKS, mean_of, stat_text
+from snopt.paper.published import published
+from snopt.paper.scales import cut_note
+from snopt.paper.tuning import tuned
+from snopt.report.curves import Quantity
+from snopt.report.figures import PALETTE
+from snopt.report.read import Run
+
+__all__ = ["FIXED", "LEARNED"]
+
+IMAGES = ("mnist", "cifar10")
+POLICIES: dict[HorizonPolicy, str] = {
+    "fixed": "t1 fixed",
+    "feedback": "feedback policy",
+    "gradient": "first-order baseline",
+}
+ROWS = {"feedback": "snopt", "gradient": "asm"}
+"""Their rows in the paper's table."""
+START_TOO_SHORT = 0.05
+FIXED_TIMES = (0.25, 0.5, 0.75, 1.0)
+PENALTY: dict[Scale, float] = {"smoke": 0.5, "cpu": 0.5, "full": 6e-4 * 128}
+"""Weight of the penalty on t1. The paper's 6e-4 belongs to its code, which divides the slope by the
+batch size once more. A larger one shows its effect within a short run."""
+LONGER = 2
+"""At scale ``cpu`` these runs are so many times as long as the others: t1 moves slowly."""
+WIDTH = 16
+
+
+def base(space: Space, task: str) -> tuple[Experiment | None, list[Job]]:
+    """Return a task trained by Adam at its chosen rate, and the tuning that is still to do."""
+    config, waiting = tuned(space, task, "adam")
+    if config is None or space.scale != "cpu":
+        return config, waiting
+    length, every = config.train.iterations or 1, config.train.evaluate_every or 1
+    return replace(
+        config,
+        model=replace(config.model, width=WIDTH),
+        train=replace(config.train, iterations=LONGER * length, evaluate_every=LONGER * every),
+    ), waiting
+
+
+# -------------------------------------------------------------------------------------- learned
+
+
+def learned_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
+    """Return the arms of both starts: 1, and far too short."""
+    config, waiting = base(space, task)
+    if config is None:
+        return [], waiting
+    every = 1 if space.scale == "smoke" else 25
+    learning: dict[HorizonPolicy, HorizonConfig] = {
+        "fixed": HorizonConfig(),
+        "feedback": HorizonConfig("feedback", penalty=PENALTY[space.scale], every=every),
+        "gradient": HorizonConfig("gradient", penalty=PENALTY[space.scale], every=every),
+    }
+    starts = [config.solver.horizon, START_TOO_SHORT]
+    if space.scale == "cpu" and task != "mnist":
+        starts.pop()
+    arms = []
+    for start in starts:
+        begun = replace(config, solver=replace(config.solver, horizon=start))
+        for policy, horizon in learning.items():
+            if start == config.solver.horizon or policy != "fixed":
+                name = f"adam-t1={start:g}-{policy}"
+                arms.append(Arm(name, replace(begun, horizon=horizon)))
+    return arms, waiting
+
+
+def _learned_tasks(space: Space) -> list[str]:
+    return space.among(("mnist",) if space.scale == "smoke" and not space.tasks else IMAGES)
+
+
+def _learned_jobs(space: Space) -> list[Job]:
+    made: list[Job] = []
+    for task in _learned_tasks(space):
+        arms, waiting = learned_arms(space, task)
+        made += waiting or trainings(space, arms)
+    return made
+
+
+def _learned_result(space: Space) -> Result:
+    paper = published("table:adap-t1")
+    rows: list[list[Cell]] = []
+    curves: dict[str, Any] = {}
+    for task in _learned_tasks(space):
+        reference: float | None = None
+        for arm in learned_arms(space, task)[0]:
+            runs = runs_of(space, arm)
+            start, policy = arm.config.solver.horizon, arm.config.horizon.policy
+            seconds = mean_of(_seconds(run) for run in runs)
+            if policy == "fixed":
+                reference = seconds
+            time = 100 * seconds / reference if seconds and reference else None
+            t1 = curve(runs, Quantity("training", "horizon"))
+            group = curves.setdefault(f"{TASKS[task]}, t1 = {start:g} at first", {})
+            group[POLICIES[policy]] = {
+                "t1": t1,
+                "validation accuracy": curve(runs, Quantity("valid", "accuracy")),
+            }
+            row = ROWS.get(policy, "-") if (task, start) == ("cifar10", 1.0) else "-"
+            rows.append(
+                [
+                    TASKS[task],
+                    f"{start:g}",
+                    POLICIES[policy],
+                    t1["mean"][-1] if t1 else start,
+                    time,
+                    _nfe(runs),
+                    stat_text(finals(space, arm), "accuracy"),
+                    f"{paper.text(row, 'train_time')} / {paper.text(row, 'accuracy')}",
+                ]
+            )
+    columns = [
+        "data set",
+        "t1 at first",
+        "policy",
+        "t1 at the end",
+        "time, % of t1 = 1",
+        "evaluations",
+        "test accuracy, %",
+        f"paper, Table {paper.number}: time / accuracy",
+    ]
+    caption = "Learning t1 with the parameters; Adam trains the parameters."
+    notes = [
+        f"Penalty {PENALTY[space.scale]:g}; t1 is updated every 25 iterations (smoke: every one).",
+        *(_cut(space, task) for task in _learned_tasks(space) if space.scale == "cpu"),
+    ]
+    return Result([Table(caption, columns, rows)], notes, curves)
+
+
+def _cut(space: Space, task: str) -> str:
+    return f"{cut_note(task, space.scale)}; here {LONGER} times as many and {WIDTH} channels"
+
+
+def _seconds(run: Run) -> float | None:
+    return run.records.steps[-1].seconds if run.records.steps else None
+
+
+def _nfe(runs: list[Run]) -> float | None:
+    """Return the mean number of evaluations of the field an iteration."""
+    counts = [record.values for run in runs for record in run.records.steps]
+    return mean_of(each["nfe_forward"] + each["nfe_backward"] for each in counts)
+
+
+def draw_learned(figure: Any, result: Result) -> None:
+    """Draw t1 and accuracy against iterations, a row a data set and start."""
+    figure.set_size_inches(9, 2.6 * len(result.curves))
+    axes = figure.subplots(len(result.curves), 2, squeeze=False)
+    for (title, policies), row in zip(result.curves.items(), axes, strict=True):
+        for axis, quantity in zip(row, ("t1", "validation accuracy"), strict=True):
+            for k, (policy, found) in enumerate(policies.items()):
+                if found[quantity] is not None:
+                    plot(axis, found[quantity], "iteration", color=PALETTE[k], label=policy)
+            clean(axis, "iterations", quantity, title)
+    axes[0, 0].legend(frameon=False, fontsize=8)
+
+
+LEARNED = Item(
+    "adap-t1",
+    ("table:adap-t1", "fig:adap-t1b", "fig:app-adap-t1b"),
+    "Learning the integration time",
+    _learned_jobs,
+    _learned_result,
+    draw_learned,
+)
+
+# ---------------------------------------------------------------------------------------- fixed
+
+
+def fixed_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
+    """Return an arm for each value of t1."""
+    config, waiting = base(space, task)
+    if config is None:
+        return [], waiting
+    times = FIXED_TIMES[::2] if space.scale == "smoke" else FIXED_TIMES
+    return [
+        Arm(f"adam-t1={t1:g}-fixed", replace(config, solver=replace(config.solver, horizon=t1)))
+        for t1 in times
+    ], waiting
+
+
+def _fixed_tasks(space: Space) -> list[str]:
+    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+
+
+def _fixed_jobs(space: Space) -> list[Job]:
+    made: list[Job] = []
+    for task in _fixed_tasks(space):
+        arms, waiting = fixed_arms(space, task)
+        made += waiting or trainings(space, arms)
+    return made
+
+
+def _fixed_result(space: Space) -> Result:
+    rows: list[list[Cell]] = []
+    curves: dict[str, Any] = {}
+    for task in _fixed_tasks(space):
+        arms = fixed_arms(space, task)[0]
+        seconds = [mean_of(_seconds(run) for run in runs_of(space, arm)) for arm in arms]
+        longest = seconds[-1]
+        for arm, found in zip(arms, seconds, strict=True):
+            accuracy = finals(space, arm)
+            t1 = arm.config.solver.horizon
+            time = 100 * found / longest if found and longest else None
+            rows.append(
+                [
+                    TASKS[task],
+                    f"{t1:g}",
+                    time,
+                    _nfe(runs_of(space, arm)),
+                    stat_text(accuracy, "accuracy"),
+                ]
+            )
+            if accuracy and time:
+                curves.setdefault(TASKS[task], []).append([t1, time, 100 * accuracy.mean])
+    columns = [
+        "data set",
+        "t1",
+        "time, % of t1 = 1",
+        "evaluations",
+        "test accuracy, %",
+    ]
+    return Result([Table("Training with Adam at fixed t1.", columns, rows)], [], curves)
+
+
+def draw_fixed(figure: Any, result: Result) -> None:
+    """Draw time and accuracy against t1."""
+    figure.set_size_inches(8, 2.8)
+    left, right = figure.subplots(1, 2)
+    for k, (task, points) in enumerate(result.curves.items()):
+        t1, time, accuracy = zip(*points, strict=True)
+        left.plot(t1, time, "o-", color=PALETTE[k], label=task)
+        right.plot(t1, accuracy, "o-", color=PALETTE[k], label=task)
+    clean(left, "t1", "training time, % of t1 = 1")
+    clean(right, "t1", "test accuracy, %")
+    left.legend(frameon=False, fontsize=8)
+
+
+FIXED = Item(
+    "fixed-t1",
+    ("fig:adap-t1", "fig:app-adap-t1a"),
+    "Accuracy and time for fixed integration times",
+    _fixed_jobs,
+    _fixed_result,
+    draw_fixed,
+)
