@@ -1,6 +1,6 @@
 """The README's picture, drawn from the results of `snopt paper convergence`.
 
-    python -m benchmarks.readme_curves     # docs/results/convergence.json -> docs/curves.png
+python -m benchmarks.readme_curves     # docs/results/convergence.json -> docs/curves.png
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ of the programs they start, and not carried out.
 
 import contextlib
 import functools
+import gc
 import io
 import re
 import shlex
@@ -97,6 +98,9 @@ def scaling(stack: contextlib.ExitStack) -> Names:
     for name, value in address.items():
         patch.setenv(name, value)
     stack.callback(torch.distributed.destroy_process_group)
+    # The wrapped model goes first: the last to let go of a group waits for the group's threads,
+    # which may wait for the interpreter that it holds.
+    stack.callback(gc.collect)
     model, criterion = nn.Linear(2, 2), nn.functional.cross_entropy
     return {"model": model, "criterion": criterion, "my_share_of_batches": pairs()}
 
@@ -190,6 +194,7 @@ def test_code_of_the_page_runs(page, tmp_path, monkeypatch):
     with contextlib.ExitStack() as stack:
         stack.callback(torch.set_num_threads, threads)
         names = {"__name__": "page", **STAND_INS.get(page, lambda stack: {})(stack)}
+        stack.callback(names.clear)
         for block, after in zip(found, [*found[1:], None], strict=True):
             if block.language != "python":
                 continue

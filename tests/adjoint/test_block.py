@@ -261,3 +261,8 @@ def test_what_follows_a_block_may_work_in_place(adjoint):
         nn.Sequential(ode, nn.ReLU(inplace=inplace))(x).sum().backward()
         gradients.append([p.grad for p in ode.parameters()])
     assert all(map(torch.equal, *gradients))
+
+
+def test_one_number_for_times_is_answered_with_two():
+    with pytest.raises(InvalidTimes, match=r"torch\.tensor\(\[0\.0, 1\.0\]\)"):
+        snopt.NeuralODE(nn.Identity())(torch.ones(2), 1.0)

@@ -191,3 +191,13 @@ def test_tuple_states_compile():
 def test_what_is_not_compiled_is_said_at_once(kwargs):
     with pytest.raises(UnknownName, match="compile=True"):
         snopt.NeuralODE(TanhField(), compile=True, **kwargs)
+
+
+@pytest.mark.usefixtures("traced")
+def test_models_of_many_structures_do_not_use_up_each_others_allowance():
+    """The compiler gives up on a function that it has compiled eight times."""
+    for width in range(2, 12):
+        x = torch.randn(4, width, dtype=torch.float64)
+        before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        snopt.NeuralODE(TanhField(width), compile=True)(x).sum().backward()
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > before

@@ -16,6 +16,7 @@ FLAGS = {
     "compare": "optimizers seeds scale iterations epochs out set until max_seconds quiet",
     "sweep": "optimizer search trials scale iterations epochs seed out storage heartbeat set quiet",
     "report": "out format",
+    "paper": "scale tasks out page quiet",
     "data": "root",
     "info": "",
 }

@@ -36,7 +36,7 @@ def learn(model: nn.Module, optimizer: StageSINGD, steps: int) -> list[float]:
         loss = functional.cross_entropy(model(X), Y)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 

@@ -551,3 +551,15 @@ def test_every_combination_of_rule_and_curvature_runs():
         optimizer = SNOpt(model, rule=rule, lr=1e-3, curvature=options)
         train(model, optimizer, 2)
         assert set(optimizer.factors) == {"conv", "block.field.first", "block.field.last", "head"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (lambda model: (model.parameters(),), r"SNOpt\(model, lr=\.\.\.\)"),
+        (lambda model: (model, 1e-3), r"SNOpt\(model, lr=0\.001\)"),
+    ],
+)
+def test_the_first_thing_one_types_is_answered_with_what_was_meant(arguments, remedy):
+    with pytest.raises(TypeError, match=remedy):
+        SNOpt(*arguments(nn.Linear(2, 2)))

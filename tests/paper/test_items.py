@@ -10,12 +10,33 @@ from snopt.cli.main import main
 from snopt.paper import ITEMS, Space, find, published, run_item, state
 from snopt.paper.suite import pending
 
-LABELS = """
-table:adj2-error table:memory-comp fig:convergence fig:convergence-full fig:convergence-full2
-table:accu table:accu-bar fig:complexity table:runtime table:memory fig:point-cloud table:adap-t1
-fig:adap-t1b fig:app-adap-t1b fig:adap-t1 fig:app-adap-t1a table:reg fig:recur-adj table:mali-accu
-table:mali-runtime table:lbfgs table:iadams table:resnet table:batch table:hyper
-""".split()
+LABELS = [
+    "table:adj2-error",
+    "table:memory-comp",
+    "fig:convergence",
+    "fig:convergence-full",
+    "fig:convergence-full2",
+    "table:accu",
+    "table:accu-bar",
+    "fig:complexity",
+    "table:runtime",
+    "table:memory",
+    "fig:point-cloud",
+    "table:adap-t1",
+    "fig:adap-t1b",
+    "fig:app-adap-t1b",
+    "fig:adap-t1",
+    "fig:app-adap-t1a",
+    "table:reg",
+    "fig:recur-adj",
+    "table:mali-accu",
+    "table:mali-runtime",
+    "table:lbfgs",
+    "table:iadams",
+    "table:resnet",
+    "table:batch",
+    "table:hyper",
+]
 
 
 @pytest.fixture(scope="session")
@@ -75,10 +96,10 @@ def test_the_command_lists_runs_and_pages(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert all(label in shown for label in LABELS)
     assert "not begun" in shown
-    words = "paper table:accu --scale smoke --tasks circle --quiet".split()
+    words = ["paper", "table:accu", "--scale", "smoke", "--tasks", "circle", "--quiet"]
     assert main(words) == 0
     assert re.search(r"Circle +SNOpt \(default\)", capsys.readouterr().out)
-    assert main("paper page --scale smoke --page docs/found.md".split()) == 0
+    assert main(["paper", "page", "--scale", "smoke", "--page", "docs/found.md"]) == 0
     page = Path("docs/found.md").read_text()
     assert "## Test performance" in page
     assert "0.86 ± 0.04" in page

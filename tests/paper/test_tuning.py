@@ -46,7 +46,7 @@ def test_the_best_validation_metric_chooses(tmp_path, task, values, best):
     config, waiting = tuned(space, task, "adam")
     assert waiting == []
     assert config.optimizer.lr == jobs[best].config.optimizer.lr
-    # Nothing else of the tuning runs is taken over: the chosen run is tested, and as long as others.
+    # Nothing else of the tuning runs is taken over: the chosen run is tested, and of full length.
     assert config == replace(configuration(task, "adam", "cpu"), optimizer=config.optimizer)
 
 

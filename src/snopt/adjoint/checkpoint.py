@@ -141,6 +141,11 @@ class TapingRungeKutta(RungeKutta):
         self._tape.stages = self._tape.stages[end : end + 1]
         super().accept()
 
+    @property
+    def end(self) -> TapedStage | None:
+        """The tape of the field at the end of the latest step, if there is one."""
+        return self._tape.stages[0] if self._tape.stages else None
+
     def start(self, t: float, x: Tensor) -> None:
         """Begin anew, without slopes and without their tape.
 
@@ -184,6 +189,8 @@ class _Checkpoint(torch.autograd.Function):
         request.took(solution.stats)
         ctx.set_materialize_grads(False)
         ctx.request, ctx.marks, ctx.kept = request, marks, list(stepper.kept)
+        # The last slope of all opens no further step; an observer wants the adjoint's slope there.
+        ctx.end = stepper.end if request.observer is not None else None
         ctx.save_for_backward(*starts, *params)
         return tuple(solution.states[1:])
 
@@ -201,9 +208,11 @@ class _Checkpoint(torch.autograd.Function):
         refuse_create_graph("checkpoint")
         saved = ctx.saved_tensors
         starts, params = saved[: len(ctx.marks)], saved[len(ctx.marks) :]
-        kept, ctx.kept = ctx.kept, []
+        kept, ctx.kept, end, ctx.end = ctx.kept, [], ctx.end, None
         with ctx.request.as_forward(starts[0].device):
-            cotangent, gradient = pull_back(ctx.request, ctx.marks, starts, params, gradients, kept)
+            cotangent, gradient = pull_back(
+                ctx.request, ctx.marks, starts, params, gradients, kept, end
+            )
         needed = ctx.needs_input_grad
         return (None, None, cotangent if needed[2] else None, *gradient.total)
 
@@ -215,6 +224,7 @@ def pull_back(
     params: Sequence[Tensor],
     gradients: Sequence[Tensor | None],
     kept: Sequence[Sequence[TapedStage | None]],
+    end: TapedStage | None = None,
 ) -> tuple[Tensor, GradientSum]:
     """Pull cotangents of the outputs back through all steps.
 
@@ -225,6 +235,7 @@ def pull_back(
         params: Parameters.
         gradients: Cotangents of the outputs after the first time.
         kept: Tapes of the last steps.
+        end: Tape of the field at the end of the solve, if it was kept.
 
     Returns:
         The cotangent of the initial state, and the parameters' gradient.
@@ -244,7 +255,8 @@ def pull_back(
                 joint = joint and replace(joint, smooth=False)
             elif g is not None:
                 inside.append((theta, g))
-        step = StepPullback(tableau, request.field, params, mark.t, mark.h, starts[n])
+        last = end if n == len(marks) - 1 else None
+        step = StepPullback(tableau, request.field, params, mark.t, mark.h, starts[n], last)
         tapes = kept[n - len(marks)] if n >= len(marks) - len(kept) else ()
         told = observe_stages(request, step) if by_stages else None
         before = step.pull(lam, inside, gradient, told, tapes)

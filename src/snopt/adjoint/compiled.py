@@ -22,6 +22,7 @@ from snopt.adjoint.compiled_steps import (
     COMPILER,
     CompiledSteps,
     PullFunction,
+    apart,
     pull_function,
     pure_field,
     step_function,
@@ -227,8 +228,10 @@ class CompiledCheckpoint:
             step = step_function(self._field, self._tableau, self._settings, packing)
             pull = pull_function(evaluate, self._tableau)
             options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
+            kind = (type(self._field), self._tableau.name, layout, *(p.shape for p in params))
             self._built[key] = CompiledSteps(
-                torch.compile(step, options=options), torch.compile(pull, options=options)
+                torch.compile(apart(step, kind), options=options),
+                torch.compile(apart(pull, kind), options=options),
             )
         return self._built[key]
 

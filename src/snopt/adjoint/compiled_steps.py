@@ -6,8 +6,9 @@ step of every solve.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -115,6 +116,37 @@ def pull_function(evaluate: Callable[..., Tensor], tableau: Tableau) -> PullFunc
         return back(cotangent)
 
     return pull
+
+
+_codes: dict[Hashable, CodeType] = {}
+
+
+def apart(function: Callable[..., Any], kind: Hashable) -> Callable[..., Any]:
+    """Give a function a code object that only functions of its kind share.
+
+    The compiler counts what it has compiled by code object, and gives up at a small number. Models
+    of one structure share what is compiled; models of many structures in one process must not use
+    up each other's allowance.
+
+    Args:
+        function: A function written in Python, which is not changed.
+        kind: What has to be equal for sharing.
+
+    Returns:
+        The same function with that code.
+
+    Example:
+        >>> def one(x):
+        ...     return x + 1
+        >>> first, second, other = apart(one, "a"), apart(one, "a"), apart(one, "b")
+        >>> first.__code__ is second.__code__, first.__code__ is other.__code__, first(1)
+        (True, False, 2)
+    """
+    assert isinstance(function, FunctionType)
+    code = _codes.setdefault((function.__code__, kind), function.__code__.replace())
+    return FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
 
 
 @dataclass

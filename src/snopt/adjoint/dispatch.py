@@ -146,6 +146,10 @@ def read_times(t: Tensor | Sequence[float]) -> list[float]:
         >>> read_times(torch.tensor([0.0, 0.5]))
         [0.0, 0.5]
     """
+    if isinstance(t, (int, float)):
+        raise InvalidTimes(
+            f"times are {t}, one number; give the start as well: torch.tensor([0.0, {float(t)}])."
+        )
     if isinstance(t, Tensor):
         if t.ndim != 1 or not t.dtype.is_floating_point:
             raise InvalidTimes(

@@ -135,6 +135,9 @@ class _Dense:
         if after is not None and step.have == step.tableau.stages:
             step.stages.write(step.have, after.k)
             step.have += 1
+        elif after is None and step.end is not None and step.have == step.tableau.stages:
+            step.stages.write(step.have, step.end[1].detach())
+            step.have += 1
         with torch.no_grad():
             fill(
                 step.stages, step.tableau, step.field, step.times, step.h, step.x, step.have, total
@@ -150,9 +153,14 @@ class _Dense:
 
     def slope(self, t: float, Q_x: Tensor) -> Tensor:
         """``-F_x^T Q_x`` at ``t``."""
-        time = self.step.rows.c.new_tensor(t)
-        back, _ = vjp(tape(self.step.field, time, self.state(t)), Q_x, ())
-        self.request.took_backward(1)
+        step = self.step
+        if step.end is not None and t == step.t + step.h:
+            # The forward pass evaluated the field there, and its tape was kept.
+            back, _ = vjp(step.end, Q_x, ())
+            step.end = None
+        else:
+            back, _ = vjp(tape(step.field, step.rows.c.new_tensor(t), self.state(t)), Q_x, ())
+            self.request.took_backward(1)
         return torch.zeros_like(Q_x) if back is None else -back
 
 

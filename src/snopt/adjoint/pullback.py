@@ -119,6 +119,7 @@ class StepPullback:
         t: Start of the step.
         h: The step, signed.
         x: State at the start.
+        end: The field at the end of the step, if its tape was kept from the forward pass.
     """
 
     tableau: Tableau
@@ -127,6 +128,7 @@ class StepPullback:
     t: float
     h: float
     x: Tensor
+    end: TapedStage | None = None
 
     def __post_init__(self) -> None:
         """Make room for the stages."""

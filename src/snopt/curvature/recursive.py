@@ -279,11 +279,13 @@ class _Solve:
         stepper = settings.stepper(self.field, x, self.packing)
         return settings.run(stepper, x, self.times, first_step=self.first_step)
 
-    def adjoint(self, x: Tensor, params: Sequence[Tensor], first_step: float | None) -> _Solve:
+    def adjoint(
+        self, shape: torch.Size, params: Sequence[Tensor], first_step: float | None
+    ) -> _Solve:
         """The solve that is this one's gradient; every part is held to the tolerance by itself."""
         sizes = (*self.packing.sizes * 2, sum(param.numel() for param in params))
         return _Solve(
-            field=adjoint_field(self.field, x.shape, params),
+            field=adjoint_field(self.field, shape, params),
             packing=Packing(tuple(torch.Size([size]) for size in sizes), sizes),
             times=self.times[::-1],
             settings=self.settings.replaced(norm=None),
@@ -313,7 +315,7 @@ class _RecursiveSolve(torch.autograd.Function):
         x1, *params = ctx.saved_tensors
         m, sizes = x1.numel(), [param.numel() for param in params]
         start = torch.cat([x1.reshape(-1), gradients[0].reshape(-1), x1.new_zeros(sum(sizes))])
-        adjoint = ctx.solve.adjoint(x1, params, ctx.step)
+        adjoint = ctx.solve.adjoint(x1.shape, params, ctx.step)
         end = _RecursiveSolve.apply(adjoint, start, *params)
         found = end[2 * m :].split(sizes)
         shaped = [part.view_as(param) for part, param in zip(found, params, strict=True)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -42,7 +43,8 @@ def build(
 
 def build_task(config: Experiment) -> Classification | Density:
     """Load the data of an experiment and check it."""
-    splits = _loaded(config.data.name, config.data.preprocessing, os.environ.get("SNOPT_DATA"))
+    data_root = os.environ.get("SNOPT_DATA")
+    splits = _loaded(load, config.data.name, config.data.preprocessing, data_root)
     data = config.data
     splits = replace(
         splits,
@@ -57,9 +59,9 @@ def build_task(config: Experiment) -> Classification | Density:
 
 
 @lru_cache(maxsize=1)
-def _loaded(name: str, preprocessing: Literal["standard", "paper"], root: str | None) -> Splits:
+def _loaded(read: Callable[..., Splits], name: str, preprocessing: str, root: str | None) -> Splits:
     """Read a data set once for many runs on it; nothing changes it."""
-    return load(name, root, preprocessing=preprocessing)
+    return read(name, root, preprocessing=preprocessing)
 
 
 def _at_most(examples: Dataset, *limits: int | None) -> Dataset:

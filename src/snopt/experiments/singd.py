@@ -89,14 +89,14 @@ class StageSINGD(Optimizer):
             ValueError: A block that SINGD's hooks see wrongly, or not at all.
         """
         try:
-            SINGD = import_module("singd.optim.optimizer").SINGD
+            package = import_module("singd.optim.optimizer")
         except ImportError as error:
             raise ImportError(
                 "singd is that of the package singd, which is not installed: pip install singd"
             ) from error
         _check(model)
         params = list(params)
-        self.singd = SINGD(
+        self.singd = package.SINGD(
             model,
             params,
             lr=lr,

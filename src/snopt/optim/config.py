@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from torch import nn
+
 from snopt.base.errors import unknown
 from snopt.curvature import KroneckerOptions
 from snopt.optim.coverage import Scope
 from snopt.optim.guard import OnDivergence
 from snopt.optim.update import Graft, Rule
 
-__all__ = ["Config", "RULE_DEFAULTS", "group_defaults", "refresh_gap"]
+__all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refresh_gap"]
 
 #: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
@@ -58,6 +60,32 @@ class Config:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1 iteration")
         if self.kl_clip is not None and not self.kl_clip > 0:
             raise ValueError(f"kl_clip={self.kl_clip} must be positive, or None for no clip")
+
+
+def check_arguments(model: object, params: object) -> None:
+    """Refuse what everyone types first, with the call that was meant.
+
+    Args:
+        model: what should be a module.
+        params: what should be parameters, groups of them, or None.
+
+    Example:
+        >>> check_arguments(nn.Linear(1, 1).parameters(), None)
+        Traceback (most recent call last):
+        ...
+        TypeError: model is a generator, not a module; SNOpt listens to the layers, so it takes ...
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model is a {type(model).__name__}, not a module; SNOpt listens to the layers, so it "
+            "takes the model itself: SNOpt(model, lr=...), and SNOpt(model, params=...) to train a "
+            "part of it"
+        )
+    if isinstance(params, (int, float)):
+        raise TypeError(
+            f"params is {params}, a number; the learning rate is given by name: "
+            f"SNOpt(model, lr={params})"
+        )
 
 
 def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from snopt.curvature import FieldObserver, KroneckerOptions, KroneckerRecorder, LayerFactors, Slot
-from snopt.optim.config import Config, group_defaults, refresh_gap
+from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, blocks_of, cover, unwrapped
 from snopt.optim.fallback import fallback_step
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
@@ -101,6 +101,7 @@ class SNOpt(torch.optim.Optimizer):
         kl_clip: float | None = None,
         on_divergence: OnDivergence = "skip",
     ) -> None:
+        check_arguments(model, params)
         self.config = Config(
             rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(), graft,
             kl_clip, on_divergence,

@@ -57,7 +57,8 @@ class Summary:
                 row.kind,
                 row.trained_by,
                 f"{row.parameters:,}",
-                " × ".join(map(str, row.factors)),
+                # A side without a factor is scaled entry by entry.
+                " × ".join(str(size or "diagonal") for size in row.factors),
                 f"{row.memory / 2**20:.2f}",
             )
             for row in self.rows
