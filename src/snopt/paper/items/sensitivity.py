@@ -129,7 +129,9 @@ def draw_cloud(figure: Any, result: Result) -> None:
                 alpha=0.75,
                 label=method,
             )
-        axis.set_xscale("log")
+        axis.set_xscale("log", subs=(1.5, 2, 3, 4, 5, 7))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
         clean(axis, "training loss at the end", "validation accuracy, %", task)
     axes[0].legend(frameon=False, fontsize=8)
 
