@@ -45,10 +45,6 @@ def rise(work: Callable[[], object], device: str = "cpu") -> float:
     Args:
         work: what to do.
         device: whose memory is meant.
-
-    Example:
-        >>> rise(lambda: torch.zeros(16 * MB).sum()) > 32   # 64 MB, less what was free before
-        True
     """
     if device == "cuda":
         work()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,5 +73,10 @@ class Meter:
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         if sys.platform == "win32":
             return None
+        with suppress(OSError, StopIteration):
+            # The other counter also knows what the process was before it became this program.
+            status = Path("/proc/self/status").read_text("ascii").splitlines()
+            line = next(line for line in status if line.startswith("VmHWM:"))
+            return round(int(line.split()[1]) / 2**10, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
