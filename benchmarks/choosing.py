@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import snopt
 from benchmarks.environment import environment
 from benchmarks.fields import TanhField
+from benchmarks.pages import put
 from benchmarks.tables import markdown
 
 ROOT = Path(__file__).parent
@@ -121,12 +122,7 @@ def write(found: dict[str, Any]) -> None:
         "precision": grid("dtype", precision, backward=False),
         "keep": markdown(["`keep`", "evaluations backward"], rows),
     }
-    text = PAGE.read_text()
-    for name, table in tables.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}\n{table}\n\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text)
+    put(PAGE, tables)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from benchmarks.accuracy import gradients, reference, relative_errors
 from benchmarks.cases import CASES
 from benchmarks.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.environment import environment
-from benchmarks.peak import in_fresh_process, rise
 from benchmarks.timing import interleave, ratios, summary
+from snopt.paper.peak import in_fresh_process, rise
 
 RESULTS = Path(__file__).parent / "results"
 Measured = dict[str, dict[str, object]]

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from benchmarks.peak import in_fresh_process, rise
 from benchmarks.peer_engines import OURS, PEERS, left_out, trial
+from snopt.paper.peak import in_fresh_process, rise
 
 
 def measure(case: str, budget: float) -> dict[str, Any]:

@@ -34,7 +34,8 @@ python -m benchmarks.peers_page                # this page and its figures
 
 The workloads and how they are timed are described in [benchmarks](benchmarks.md). All libraries
 get the same weights, inputs, tolerances and method (`dopri5`). A ratio is the peer's figure over
-ours, `eager` or `compiled`: above 1, the peer needs more.
+ours, `eager` or `compiled`: above 1, the peer needs more. A part that has not been measured has no
+section.
 """
 
 ENGINES = """## Engines: time

@@ -26,6 +26,7 @@ import snopt
 from benchmarks.environment import environment
 from benchmarks.optimizer_learning import evaluate
 from benchmarks.optimizer_tasks import ConvField, TanhField, digits
+from benchmarks.pages import put
 from benchmarks.tables import markdown
 from snopt import KroneckerOptions, SNOpt, UniformGrid
 
@@ -162,10 +163,7 @@ def draw() -> None:
     from matplotlib import pyplot as plt
 
     rows = json.loads(RESULTS.read_text())["rows"]
-    text = PAGE.read_text()
-    start, end = "<!-- sensitivity -->\n", "<!-- /sensitivity -->"
-    before, _, rest = text.partition(start)
-    PAGE.write_text(f"{before}{start}\n{table(rows)}\n\n{end}{rest.partition(end)[2]}")
+    put(PAGE, {"sensitivity": table(rows)})
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     curves = {"lr": "SNOpt", "lr of `rule='amortized'`": "SNOpt, amortized", "lr of Adam": "Adam"}
     for panel, what in zip(panels, ("loss", "accuracy"), strict=True):

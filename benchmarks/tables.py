@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import put
+
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -148,12 +150,7 @@ TABLES = {
 
 def main() -> None:
     """Put every table into its place in the page."""
-    text = PAGE.read_text()
-    for name, table in TABLES.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}\n{table()}\n\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text)
+    put(PAGE, {name: table() for name, table in TABLES.items()})
 
 
 if __name__ == "__main__":
