@@ -6,8 +6,9 @@
 
 Three arms start from the same weights and see the same batches: T fixed to where it starts, the
 second-order feedback policy, and the first-order baseline. They take turns batch by batch, so that
-whatever else the machine does falls on all of them alike. Adam trains the parameters. The model is
-the paper's, narrower: three convolutions, a block of two, a linear read-out.
+whatever else the machine does falls on all of them alike. Adam, or SNOpt with its default settings,
+trains the parameters. The model is the paper's, narrower: three convolutions, a block of two, a
+linear read-out.
 
 MNIST: the training file to train on, the last 2,000 images of the t10k file to test on. CIFAR-10:
 the first of its five training files, the first 2,000 images of the test file.
@@ -33,6 +34,7 @@ from benchmarks.environment import environment
 from benchmarks.optimizer_tasks import ConvField
 from snopt.adjoint import NeuralODE
 from snopt.horizon import HorizonOptimizer
+from snopt.optim import SNOpt
 
 RESULTS = Path(__file__).parent / "results"
 ARMS = ("fixed", "feedback", "gradient")
@@ -157,6 +159,8 @@ def make(policy: str, channels: int, seed: int, args: argparse.Namespace) -> Arm
     if policy != "fixed":
         rate = args.gradient_lr if policy == "gradient" else args.horizon_lr
         horizon = HorizonOptimizer(model, rate, args.penalty, args.every, policy)
+    if args.optimizer == "snopt":
+        return Arm(model, horizon, SNOpt(model, lr=args.lr))
     return Arm(model, horizon, torch.optim.Adam(model.parameters(), lr=args.lr))
 
 
@@ -245,7 +249,8 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--lr", type=float, default=1e-3, help="of Adam")
+    parser.add_argument("--optimizer", choices=("adam", "snopt"), default="adam")
+    parser.add_argument("--lr", type=float, default=1e-3, help="of the parameters")
     parser.add_argument("--start", type=float, default=1.0, help="initial T")
     parser.add_argument("--horizon-lr", type=float, default=0.1, help="of the feedback policy")
     parser.add_argument("--gradient-lr", type=float, default=0.1, help="of the baseline")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +71,21 @@ def digits_model(width: int = 64) -> nn.Module:
 
 @dataclass(frozen=True)
 class Task:
-    """Data, model and length of a run."""
+    """Data, and the iterations at which a run is looked at; it ends at the last of them."""
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-    iterations: int
     checkpoints: tuple[int, ...]
+    tuning: tuple[int, ...]
+    """Checkpoints of runs that choose a rate."""
+
+    def practice(self) -> Task:
+        """The same without the test set: the last eighth of the training set stands for it."""
+        end = len(self.train[0]) * 7 // 8
+        train, held_out = (
+            tuple(part[where] for part in self.train) for where in (slice(end), slice(end, None))
+        )
+        return replace(self, train=train, test=held_out, checkpoints=self.tuning)
 
     def batches(self, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of shuffled epochs, without end; a short last batch is left out."""
@@ -102,7 +111,7 @@ def mnist() -> Task:
     labels = torch.from_numpy(_idx(folder / "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64))
     x = (torch.from_numpy(images.astype(np.float32)) / 255 - 0.1307) / 0.3081
     train, test = (x[:8000], labels[:8000]), (x[-2000:], labels[-2000:])
-    return Task(train, test, iterations=124, checkpoints=(20, 40, 62, 124))
+    return Task(train, test, checkpoints=(20, 40, 62, 124), tuning=(20, 40, 62))
 
 
 def digits() -> Task:
@@ -113,7 +122,7 @@ def digits() -> Task:
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     x, y = x[order], y[order]
     train, test = (x[:1500], y[:1500]), (x[1500:], y[1500:])
-    return Task(train, test, iterations=200, checkpoints=(25, 50, 200))
+    return Task(train, test, checkpoints=(25, 50, 200), tuning=(25, 50, 200))
 
 
 TASKS = {"mnist": (mnist, image_model), "digits": (digits, digits_model)}

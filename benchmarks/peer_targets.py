@@ -7,8 +7,10 @@ is not counted, nor is compiling.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +23,7 @@ from benchmarks.optimizer_tasks import TASKS, Task, image_model
 from benchmarks.peer_engines import first_line
 from benchmarks.peer_optimizers import registered, singd
 
+RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)
 TARGETS = (90.0, 95.0)
 EVERY = 5
@@ -30,21 +33,20 @@ LOOK_AT = 1000
 LIMIT = {"digits": 150, "mnist": 100}
 MODELS = {"digits": TASKS["digits"][1], "mnist": lambda: image_model(16)}
 
-#: The best rates found by ``benchmarks.optimizer_learning``; SINGD's was searched on digits only.
-RATES: dict[str, dict[str, float]] = {
-    "digits": {
-        "snopt": 7e-3,
-        "adam": 1e-2,
-        "muon": 3e-2,
-        "soap": 2e-2,
-        "singd": 1e-1,
-        "optax": 1e-2,
-    },
-    "mnist": {"snopt": 5e-3, "adam": 3e-3, "muon": 3e-2, "soap": 1e-2, "singd": 3e-2},
-}
+TUNED = ("snopt", "soap", "muon", "adam")
+"""Those whose rates ``benchmarks.optimizer_learning`` has chosen."""
+SINGD_RATES = {"digits": 1e-1, "mnist": 3e-2}
+"""Searched on digits only."""
 
 Point = tuple[int, float, float]
 """Iteration, seconds of learning so far, test accuracy."""
+
+
+def rates_of(task: str) -> dict[str, float]:
+    """The rate of everyone who learns a task."""
+    chosen = json.loads((RESULTS / f"optimizer_learning_{task}.json").read_text())["methods"]
+    rates = {name: float(chosen[name]["best"]) for name in TUNED} | {"singd": SINGD_RATES[task]}
+    return rates | {"optax": rates["adam"]} if task == "digits" else rates
 
 
 class TorchLearner:
@@ -71,10 +73,10 @@ class TorchLearner:
         return 100.0 * float(right.float().mean())
 
 
-def learner(name: str, task: str, seed: int, batch: tuple[Tensor, Tensor]) -> Any:
+def learner(name: str, task: str, lr: float, seed: int, batch: tuple[Tensor, Tensor]) -> Any:
     """Make a fresh model, the same for all with this seed, and what trains it."""
     torch.manual_seed(seed)
-    model, lr = MODELS[task](), RATES[task][name]
+    model = MODELS[task]()
     if name != "optax":
         return TorchLearner(model, name, lr)
     from benchmarks.peer_optax import DigitsLearner
@@ -139,14 +141,16 @@ def summarised(found: list[dict[str, float] | None]) -> dict[str, Any]:
 
 def measure(task_name: str, budget: float) -> dict[str, Any]:
     """Let everyone learn a task with every seed; the length is given by the task."""
-    task = TASKS[task_name][0]()
+    task, rates = TASKS[task_name][0](), rates_of(task_name)
     curves: dict[str, list[list[Point]]] = {}
     unable: dict[str, str] = {}
     for seed in SEEDS:
         students: dict[str, Callable[..., Any]] = {}
-        for name in (name for name in RATES[task_name] if name not in unable):
+        for name in (name for name in rates if name not in unable):
             try:
-                students[name] = learner(name, task_name, seed, next(task.batches(seed)))
+                students[name] = learner(
+                    name, task_name, rates[name], seed, next(task.batches(seed))
+                )
             except Exception as error:  # noqa: BLE001 - a peer may fail in any way
                 unable[name] = first_line(error)
                 print(f"{task_name:8} {name:8} {unable[name]}", flush=True)
@@ -163,7 +167,7 @@ def measure(task_name: str, budget: float) -> dict[str, Any]:
         "look_every": EVERY,
         "contenders": {
             name: {
-                "rate": RATES[task_name][name],
+                "rate": rates[name],
                 "targets": {
                     f"{t:g}": summarised([reached(curve, t) for curve in of]) for t in TARGETS
                 },

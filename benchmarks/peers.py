@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--only", nargs="+", help="only these workloads and tasks")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of rounds a workload")
+    parser.add_argument("--seconds", type=float, default=45.0, help="of rounds a workload")
     parser.add_argument("--out", type=Path, default=RESULTS / "peers.json")
     chosen = parser.parse_args()
     for part in chosen.parts:

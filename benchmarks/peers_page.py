@@ -38,6 +38,11 @@ ours, `eager` or `compiled`: above 1, the peer needs more. A part that has not b
 section.
 """
 
+SHORTLY = """## In short
+
+Loss and gradient: the fastest form of each library over the faster of ours, medians of {rounds}
+interleaved rounds. Above 1, the peer is slower. A dash: no form of it ran more than once."""
+
 ENGINES = """## Engines: time
 
 Seconds of the loss alone (forward, no gradient wanted) and of loss and gradient (both),
@@ -91,7 +96,16 @@ PROFILE = """## Where the time goes
 
 The eager engine under torch's profiler (operators) and cProfile (Python functions of the
 package). Profilers slow down what they watch: read the shares. The command is
-`python -m benchmarks.peers --parts profile`."""
+`python -m benchmarks.peers --parts profile`.
+
+What earlier profiles showed, and what came of it:
+
+* an ODE-RNN's small operators wait for Python and autograd: `compile=True` makes a whole step one
+  kernel, and a solve of one step stays on autograd's own tape, without a nested backward pass;
+* after that tanh led in compiled steps: there it is a rational function on a CPU, exact to float32's
+  last digits;
+* a refresh of SNOpt on convolutions spent most of its time copying patches: their second
+  moments are taken from views of the image now, and no patch is copied."""
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
@@ -110,6 +124,29 @@ def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
     """Rows of those that did not run."""
     blank = [""] * (columns - 3)
     return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
+
+
+def shortly(measured: Measured) -> str:
+    libraries = ("torchdiffeq", "torchdyn", "torchode", "diffrax")
+    rows = []
+    for case, found in ordered(measured):
+        contenders = found["contenders"]
+        own = [name for name in OURS if name in contenders]
+        ours = min(own, key=lambda name: contenders[name]["both"]["median"])
+        cells = [f"{OURS[ours]}, {number(contenders[ours]['both']['median'])} s"]
+        for library in libraries:
+            ratios = {
+                name.partition("_")[2]: figures["both_over"][ours]["median"]
+                for name, figures in contenders.items()
+                if name.startswith(library) and ours in figures.get("both_over", {})
+            }
+            best = min(ratios, key=ratios.__getitem__, default=None)
+            cells.append("–" if best is None else f"{ratios[best]:.2f} ({best})")
+        rows.append([label(case, found["form"]), *cells])
+    counts = sorted({found["rounds"] for found in measured.values()})
+    rounds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
+    table = markdown(["workload", "ours", *libraries], rows)
+    return f"{SHORTLY.format(rounds=rounds)}\n\n{table}"
 
 
 def engines(measured: Measured) -> str:
@@ -254,7 +291,7 @@ def environments(peers: Measured) -> str:
 
 
 SECTIONS: dict[str, tuple[Callable[[Measured], str], ...]] = {
-    "engines": (engines, errors),
+    "engines": (shortly, engines, errors),
     "memory": (memory,),
     "optimizers": (optimizers,),
     "targets": (targets,),

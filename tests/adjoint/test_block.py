@@ -155,6 +155,20 @@ def test_a_field_that_returns_no_derivative_is_named(change, words):
         snopt.NeuralODE(Wrong(change))(batch())
 
 
+def test_a_field_that_takes_no_time_is_told_how_fields_are_called():
+    with pytest.raises(TypeError, match=r"Linear cannot be called as field\(t, x\).*time first"):
+        snopt.NeuralODE(nn.Linear(3, 3))(torch.randn(2, 3))
+
+
+def test_a_mistake_inside_the_field_is_not_taken_for_its_signature():
+    class Broken(nn.Module):
+        def forward(self, t, x):
+            return x + "1"
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        snopt.NeuralODE(Broken())(torch.randn(2, 3))
+
+
 def test_a_field_that_is_no_module_is_refused():
     with pytest.raises(TypeError, match=r"nn\.Module"):
         snopt.NeuralODE(lambda t, x: -x)

@@ -17,6 +17,7 @@ def contender(**more):
 ENGINES = {
     "image": {
         "form": "plain",
+        "rounds": 5,
         "reference_error": {"parameters": 1e-6, "inputs": 1e-6},
         "contenders": {
             "snopt_checkpoint": contender(forward=SPREAD, both=SPREAD),
@@ -116,6 +117,11 @@ def test_page_has_a_section_and_the_figures_of_every_part():
     assert "](growth.png)" in text
     assert "| `torch` | 2.13.0 |" in text
     assert len(headings(text)) == sum(map(len, SECTIONS.values())) + 1
+
+
+def test_short_table_has_each_library_at_its_fastest():
+    text = page(PARTS, GROWN, pictured=True)
+    assert "| `image` | eager, 2 s | – | – | 2.00 (autodiff) | – |" in text
 
 
 @pytest.mark.parametrize("part", PARTS)

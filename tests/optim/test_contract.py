@@ -435,6 +435,17 @@ def test_functional_solves_through_the_optimizers_observer():
         optimizer.observer(Field())
 
 
+@pytest.mark.parametrize("adjoint", ["checkpoint", "backsolve", "reversible", "direct"])
+def test_functional_solves_without_an_observer_count_no_stage_and_are_warned_of(adjoint):
+    field = Field()
+    optimizer = SNOpt(field)
+    x = torch.randn(4, 3)
+    snopt.odeint(field, x, torch.tensor([0.0, 1.0]), adjoint=adjoint)[-1].pow(2).mean().backward()
+    with pytest.warns(RuntimeWarning, match=r"observer=optimizer\.observer\(field\)"):
+        optimizer.step()
+    assert optimizer.factors == {}
+
+
 def test_two_optimizers_on_one_model_both_record_it():
     lone, model = euler_model(), euler_model()
     alone = SNOpt(lone)

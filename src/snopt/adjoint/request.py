@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from snopt.adjoint.observer import NodeObserver
 from snopt.base.packing import Packing
-from snopt.base.types import Field, TensorField, real_dtype
+from snopt.base.types import Field, State, TensorField, real_dtype
+from snopt.layers import solver
 from snopt.ode.settings import Settings
 from snopt.ode.solution import SolveStats
 
@@ -132,13 +134,46 @@ def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -
 
     def packed_field(t: Tensor, x: Tensor) -> Tensor:
         nonlocal checked
-        if not checked:
-            state = packing.unpack(x)
-            out = field(t, state)
-            packing.check_output(out, state, cast=cast)
-            checked = True
-            return packing.pack(out).to(dtype)
-        value = inner(t, x)
+        solver.depth += 1
+        try:
+            if not checked:
+                state = packing.unpack(x)
+                out = called(field, t, state)
+                packing.check_output(out, state, cast=cast)
+                checked = True
+                return packing.pack(out).to(dtype)
+            value = inner(t, x)
+        finally:
+            solver.depth -= 1
         return value if value.dtype == dtype else value.to(dtype)
 
     return packed_field
+
+
+def called(field: Field, t: Tensor, x: State) -> State:
+    """The field's value, or an error that says how a field is called.
+
+    Args:
+        field: The user's field.
+        t: The time.
+        x: The state.
+
+    Returns:
+        What the field returns.
+
+    Raises:
+        TypeError: The field does not take a time and a state.
+    """
+    try:
+        return field(t, x)
+    except TypeError as error:
+        try:
+            inspect.signature(getattr(field, "forward", field)).bind(t, x)
+        except TypeError as mismatch:
+            raise TypeError(
+                f"the field {type(field).__name__} cannot be called as field(t, x): {mismatch}; "
+                "let it take the time first, then the state, even if it does not use the time."
+            ) from error
+        except ValueError:  # a callable without a signature
+            pass
+        raise

@@ -54,7 +54,7 @@ def paper(
     wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
     for item in wanted:
         if not quiet:
-            print(f"=== {item.title} ({', '.join(item.labels)})")
+            print(f"=== {item.title} ({item.origin})")
         result = run_item(
             item,
             space,
@@ -75,8 +75,5 @@ def watch(folder: Path, quiet: bool) -> Sequence[Listener]:
 
 def show_list(space: Space) -> None:
     """Print every item with its labels and how far it is."""
-    rows = [
-        [item.id, ", ".join(item.labels), item.title, str(state(item, space))]
-        for item in ITEMS.values()
-    ]
+    rows = [[item.id, item.origin, item.title, str(state(item, space))] for item in ITEMS.values()]
     print_table(["id", "in the paper", "what it shows", f"state at {space.scale}"], rows)

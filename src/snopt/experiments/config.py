@@ -173,7 +173,7 @@ class HorizonConfig:
 
     policy: HorizonPolicy = "fixed"
     lr: float = 0.1
-    penalty: float = 6e-4
+    penalty: float = 0.1
     every: int = 50
 
 

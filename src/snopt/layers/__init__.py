@@ -2,7 +2,7 @@
 
 from snopt.layers.conv import ConvForm, ConvView
 from snopt.layers.linear import LinearView
-from snopt.layers.recording import Call, Tap, preserving, recording
+from snopt.layers.recording import Call, Tap, preserving, recording, solver
 from snopt.layers.registry import VIEWS, check_view, is_covered, register_layer, view_of
 from snopt.layers.view import LayerView
 
@@ -19,5 +19,6 @@ __all__ = [
     "preserving",
     "recording",
     "register_layer",
+    "solver",
     "view_of",
 ]

@@ -9,11 +9,13 @@ is exactly as its author left it. There are two ways to record:
 * :class:`Tap` outside a solve: each call of a layer in training mode with gradients
   enabled counts once, when the gradient of its output arrives. A call whose output is
   never differentiated, or is differentiated only inside a differentiable inner pass
-  (``create_graph=True``: gradient penalties, divergences), does not count.
+  (``create_graph=True``: gradient penalties, divergences), does not count, nor does a call that
+  a solver makes (:data:`solver`), of which there are as many as its steps have stages.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +25,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-__all__ = ["Call", "Tap", "preserving", "recording"]
+__all__ = ["Call", "Tap", "preserving", "recording", "solver"]
+
+
+class _Solver(threading.local):
+    """Whether this thread is inside an evaluation that a solver asked for."""
+
+    depth = 0
+
+
+solver = _Solver()
+"""Solvers raise ``solver.depth`` around each evaluation of a field and lower it after."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ class Tap:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
     ) -> None:
         """Watch one call of the layer."""
-        if self.report is None or not module.training:
+        if self.report is None or not module.training or solver.depth:
             return
         if not (torch.is_grad_enabled() and output.requires_grad):
             return

@@ -114,6 +114,8 @@ def warn_of_unrecorded(
             counts,
             "unrecorded",
             f"nothing was recorded of {', '.join(missing)}, which is trained by Adam for now: the "
-            "layer has a gradient, but was not called as a module in training mode, or its "
-            "statistics were not finite (optimizer.counts.dropped_calls)",
+            "layer has a gradient, but was not called as a module in training mode, or only by "
+            "snopt.odeint (then make SNOpt with fields=[field], and solve with "
+            "observer=optimizer.observer(field)), or its statistics were not finite "
+            "(optimizer.counts.dropped_calls)",
         )

@@ -164,8 +164,8 @@ class SNOpt(torch.optim.Optimizer):
         """
         if not any(field is known for known in self.fields):
             raise ValueError(
-                f"{type(field).__name__} is not a known vector field, so that its layers would be "
-                "counted at every evaluation; make the optimizer with fields=[that module]"
+                f"{type(field).__name__} is not a known vector field, so that its layers have no "
+                "integral over time; make the optimizer with fields=[that module]"
             )
         return self.recorder.observer(field)
 

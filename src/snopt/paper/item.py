@@ -104,7 +104,8 @@ class Item:
 
     Attributes:
         id: what it is called on the command line.
-        labels: its labels in the paper's source, the tables' and figures' own names.
+        labels: its labels in the paper's source, the tables' and figures' own names; none if the
+            paper has nothing of the kind.
         title: what it shows.
         jobs: lists what is to be computed, as far as the records so far tell: an item that tunes
             first lists its tuning, and when that is complete the runs at the chosen rates.
@@ -118,3 +119,8 @@ class Item:
     jobs: Callable[[Space], list[Job]]
     result: Callable[[Space], Result]
     draw: Callable[[Any, Result], None] | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where in the paper it is from."""
+        return ", ".join(self.labels) or "beyond the paper"

@@ -21,9 +21,10 @@ def result_markdown(item: Item, scale: Scale, result: Result, *, level: int = 2)
         level: of the heading.
     """
     names = ", ".join(f"`{label}`" for label in item.labels)
+    origin = f"The paper's {names}" if names else "Beyond the paper"
     parts = [
         f"{'#' * level} {item.title}",
-        f"The paper's {names}. `snopt paper {item.id} --scale {scale}`",
+        f"{origin}. `snopt paper {item.id} --scale {scale}`",
     ]
     for table in result.tables:
         parts += [f"{table.caption}", table_markdown(table)]

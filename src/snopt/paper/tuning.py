@@ -27,6 +27,7 @@ RATES: dict[str, tuple[float, ...]] = {
     "sgd": _HIGH,
     "snopt_amortized": _HIGH,
     "muon": _HIGH,
+    "singd": _HIGH,
     "lbfgs": (3e-2, 1e-1, 3e-1, 1.0),
     "recursive": (3e-2, 1e-1, 3e-1, 1.0),
 }

@@ -5,6 +5,7 @@ from snopt.paper.items.accuracy import ACCURACY, CONVERGENCE
 from snopt.paper.items.complexity import COMPLEXITY
 from snopt.paper.items.derivative_errors import DERIVATIVE_ERRORS
 from snopt.paper.items.horizon import FIXED, LEARNED
+from snopt.paper.items.others import OTHERS
 from snopt.paper.items.regularity import REGULARITY
 from snopt.paper.items.second_order import LBFGS, RECURSIVE
 from snopt.paper.items.sensitivity import HYPER, SENSITIVITY
@@ -32,6 +33,7 @@ ITEMS: dict[str, Item] = {
         IMPLICIT_ADAMS,
         RESIDUAL,
         BATCH,
+        OTHERS,
     )
 }
 """Items by their id."""
