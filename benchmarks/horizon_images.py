@@ -2,7 +2,7 @@
 
     SNOPT_DATA=... python -m benchmarks.horizon_images                   # MNIST and CIFAR-10
     SNOPT_DATA=... python -m benchmarks.horizon_images --start 0.05      # from far too short
-    python -m benchmarks.horizon_images --plot                           # draw what was measured
+    python -m benchmarks.horizon_images --plot             # the picture and the table in the docs
 
 Three arms start from the same weights and see the same batches: T fixed to where it starts, the
 second-order feedback policy, and the first-order baseline. They take turns batch by batch, so that
@@ -32,14 +32,16 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.environment import environment
 from benchmarks.optimizer_tasks import ConvField
+from benchmarks.pages import put
 from snopt.adjoint import NeuralODE
 from snopt.horizon import HorizonOptimizer
 from snopt.optim import SNOpt
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "theory" / "horizon.md"
 ARMS = ("fixed", "feedback", "gradient")
-#: Iterations that one point of a curve stands for, and between two updates of T.
-EVERY = 50
+#: Iterations that one point of a curve stands for.
+EVERY = 25
 Split = tuple[Tensor, Tensor]
 
 
@@ -205,63 +207,107 @@ def summary(result: dict[str, Any]) -> dict[str, dict[str, float]]:
         found[name] = {
             "seconds": float(sum(p["seconds"] * n for p, n in zip(curve, steps, strict=True))),
             "horizon": curve[-1]["horizon"],
-            "accuracy": float(np.mean([p["accuracy"] for p in curve[-5:]])),
+            "accuracy": float(np.mean([p["accuracy"] for p in curve[-3:]])),
         }
     for row in found.values():
         row["relative"] = row["seconds"] / found["fixed"]["seconds"]
     return found
 
 
-# -------------------------------------------------------------------------------- picture
+# -------------------------------------------------------------------------------- page
 
-PANELS = {"horizon": "T", "seconds": "seconds an iteration", "accuracy": "test accuracy [%]"}
+PANELS = {
+    "horizon": "T",
+    "nfe_forward": "evaluations forward",
+    "seconds": "seconds an iteration",
+    "accuracy": "test accuracy [%]",
+}
+NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10 (part)"}
+
+
+def by_task(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Runs of the same task and start, which differ by their seeds."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        name = f"{NAMES[result['task']]}, T from {result['settings']['start']:g}"
+        found.setdefault(name, []).append(result)
+    return found
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
+    """Means over seeds, and the range of the seeds around them."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    groups = by_task(results)
     figure, axes = pyplot.subplots(
-        len(results), len(PANELS), figsize=(11, 2.8 * len(results)), squeeze=False
+        len(groups), len(PANELS), figsize=(13, 2.8 * len(groups)), squeeze=False
     )
-    for row, result in zip(axes, results, strict=True):
+    for row, (title, runs) in zip(axes, groups.items(), strict=True):
         for axis, (key, label) in zip(row, PANELS.items(), strict=True):
-            for name, curve in result["arms"].items():
-                axis.plot(
-                    [p["iteration"] for p in curve], [p[key] for p in curve], label=name, lw=1.4
+            for name, curve in runs[0]["arms"].items():
+                values = np.array([[p[key] for p in run["arms"][name]] for run in runs])
+                at = [p["iteration"] for p in curve]
+                (line,) = axis.plot(at, values.mean(0), label=name, lw=1.4)
+                axis.fill_between(
+                    at, values.min(0), values.max(0), color=line.get_color(), alpha=0.15, lw=0
                 )
             axis.set_xlabel("iteration")
             axis.set_ylabel(label)
-        row[0].set_title(f"{result['task']}, T from {result['settings']['start']:g}", fontsize=10)
+        row[0].set_title(title, fontsize=10)
     figure.tight_layout()
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=len(labels), frameon=False)
-    figure.subplots_adjust(bottom=0.22 / len(results) + 0.06)
+    figure.subplots_adjust(bottom=0.22 / len(groups) + 0.06)
     figure.savefig(path, dpi=130)
     print(f"wrote {path}")
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Means over seeds of the summaries, accuracy with its standard deviation."""
+    lines = [
+        "| | seconds, fixed = 1 | T at the end | evaluations forward at the end | test accuracy |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for title, runs in by_task(results).items():
+        for arm in ARMS:
+            rows = [run["summary"][arm] for run in runs]
+            relative, horizon = (
+                np.mean([row[key] for row in rows]) for key in ("relative", "horizon")
+            )
+            nfe = np.mean([run["arms"][arm][-1]["nfe_forward"] for run in runs])
+            accuracy = [row["accuracy"] for row in rows]
+            deviation = f" ± {np.std(accuracy, ddof=1):.1f}" if len(accuracy) > 1 else ""
+            lines.append(
+                f"| {title}: {arm} | {relative:.2f} | {horizon:.2f} | {nfe:.1f} "
+                f"| {np.mean(accuracy):.1f}{deviation} % |"
+            )
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=sorted(TASKS), default=["mnist", "cifar10"])
-    parser.add_argument("--iterations", type=int, default=2000)
+    parser.add_argument("--iterations", type=int, default=300)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--optimizer", choices=("adam", "snopt"), default="adam")
-    parser.add_argument("--lr", type=float, default=1e-3, help="of the parameters")
+    parser.add_argument("--optimizer", choices=("adam", "snopt"), default="snopt")
+    parser.add_argument("--lr", type=float, default=3e-3, help="of the parameters")
     parser.add_argument("--start", type=float, default=1.0, help="initial T")
     parser.add_argument("--horizon-lr", type=float, default=0.1, help="of the feedback policy")
     parser.add_argument("--gradient-lr", type=float, default=0.1, help="of the baseline")
-    parser.add_argument("--penalty", type=float, default=0.5, help="c of c/2 T²")
-    parser.add_argument("--every", type=int, default=EVERY, help="iterations between updates of T")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--penalty", type=float, default=0.3, help="c of c/2 T²")
+    parser.add_argument("--every", type=int, default=10, help="iterations between updates of T")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--save", type=Path, default=RESULTS / "horizon.json")
-    parser.add_argument("--plot", action="store_true", help="only draw what --save holds")
+    parser.add_argument("--plot", action="store_true", help="only show what --save holds")
     args = parser.parse_args()
     if args.plot:
-        plot(json.loads(args.save.read_text())["runs"], args.save.with_suffix(".png"))
+        results = json.loads(args.save.read_text())["runs"]
+        plot(results, PAGE.parent / "horizon.png")
+        put(PAGE, {"images": table(results)})
         return
     old = json.loads(args.save.read_text())["runs"] if args.save.exists() else []
     path, args.save = args.save, str(args.save.name)

@@ -35,7 +35,10 @@ from snopt.experiments.optimizers import make_optimizers
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)
 TUNING_SEED = 10
+UNTUNED = "snopt_default"
+"""SNOpt as it comes, at the rate that no one chose for the task."""
 RATES: dict[str, tuple[float, ...]] = {
+    UNTUNED: (5e-3,),
     "snopt": (2.5e-3, 5e-3, 1e-2, 2e-2),
     "snopt_amortized": (5e-3, 1e-2, 2e-2, 4e-2),
     "soap": (2.5e-3, 5e-3, 1e-2, 2e-2),
@@ -43,7 +46,12 @@ RATES: dict[str, tuple[float, ...]] = {
     "adam": (1.25e-3, 2.5e-3, 5e-3, 1e-2),
     "sgd": (2.5e-2, 5e-2, 1e-1, 2e-1),
 }
-"""By the method's name at ``snopt train``."""
+"""By the method's name at ``snopt train``; one rate is not tuned."""
+
+
+def config(method: str, lr: float) -> OptimizerConfig:
+    """What ``snopt train`` would be told."""
+    return OptimizerConfig("snopt" if method == UNTUNED else method, lr=lr)
 
 
 def evaluate(model: nn.Module, task: Task) -> tuple[float, float]:
@@ -62,7 +70,7 @@ def run(name: str, task: Task, method: str, lr: float, seed: int) -> dict[str, A
     """One run: the curve at the task's checkpoints; seconds exclude evaluation."""
     torch.manual_seed(seed)
     model = TASKS[name][1]()
-    optimizers = make_optimizers(model, OptimizerConfig(method, lr=lr))
+    optimizers = make_optimizers(model, config(method, lr))
     curve, losses, seconds = [], [], 0.0
     for i, (x, y) in enumerate(task.batches(seed), start=1):
         start = time.perf_counter()
@@ -120,12 +128,13 @@ def main() -> None:
     practice = task.practice()
     for method in args.only:
         try:
-            make_optimizers(nn.Linear(1, 1), OptimizerConfig(method, lr=0.1))
+            make_optimizers(nn.Linear(1, 1), config(method, 0.1))
         except ImportError as missing:
             print(f"{method}: {missing}")
             continue
-        tried = [run(args.task, practice, method, lr, TUNING_SEED) for lr in RATES[method]]
-        best = min(tried, key=lambda result: badness(result, practice))["lr"]
+        rates = RATES[method]
+        tried = [run(args.task, practice, method, lr, TUNING_SEED) for lr in rates if rates[1:]]
+        best = min(tried, key=lambda r: badness(r, practice))["lr"] if tried else rates[0]
         methods[method] = {"best": best, "tuning": tried, "runs": []}
     for seed in SEEDS:
         for method, found in methods.items():

@@ -15,6 +15,7 @@ from benchmarks.pages import put
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "optimizer.md"
 NAMES = {
+    "snopt_default": "SNOpt, not tuned",
     "snopt": "SNOpt",
     "snopt_amortized": "SNOpt, `amortized`",
     "soap": "SOAP",
@@ -37,7 +38,8 @@ def learning(task: str, key: str, digits: int) -> str:
         "each seed at the end",
     ]
     rows = [head, ["---"] * len(head)]
-    for method, found in methods.items():
+    for method in (name for name in NAMES if name in methods):
+        found = methods[method]
         curves = [run["curve"] for run in found["runs"] if len(run["curve"]) == len(points)]
         broken = len(found["runs"]) - len(curves)
         ends = [f"{curve[-1][key]:.{digits}f}" for curve in curves] + ["broke off"] * broken

@@ -102,8 +102,8 @@ What earlier profiles showed, and what came of it:
 
 * an ODE-RNN's small operators wait for Python and autograd: `compile=True` makes a whole step one
   kernel, and a solve of one step stays on autograd's own tape, without a nested backward pass;
-* after that tanh led in compiled steps: there it is a rational function on a CPU, exact to float32's
-  last digits;
+* after that tanh led in compiled steps: there it is a rational function on a CPU, exact to the
+  last digits of float32;
 * a refresh of SNOpt on convolutions spent most of its time copying patches: their second
   moments are taken from views of the image now, and no patch is copied."""
 

@@ -113,7 +113,7 @@ def run(make: Callable[[nn.Module], Any], build: Callable[[], nn.Module], seed: 
         losses.append(float(loss.detach()))
     seconds = time.process_time() - start
     try:
-        accuracy = evaluate(model, task)
+        _, accuracy = evaluate(model, task)
     except snopt.SolveError:
         return None
     return {"loss": mean(losses[-LAST:]), "accuracy": accuracy, "seconds": round(seconds, 2)}

@@ -19,6 +19,7 @@ from snopt.experiments.muon import MatrixMuon
 from snopt.experiments.recursive_newton import RecursiveNewton
 from snopt.experiments.singd import StageSINGD, supported
 from snopt.optim import SNOpt
+from snopt.optim.update import Rule
 
 __all__ = ["OPTIMIZERS", "make_optimizers", "make_schedulers"]
 
@@ -68,16 +69,18 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    return [_make_snopt(model, config, rule="adam", averaging=KroneckerOptions.averaging)]
+    return [_make_snopt(model, config, rule="adam")]
 
 
 def _snopt_amortized(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    # Algorithm 2 has each refresh replace the factors of the one before.
-    return [_make_snopt(model, config, rule="amortized", averaging=0.0)]
+    # Algorithm 2 has each refresh replace the factors of the one before, and hardly cuts them.
+    return [_make_snopt(model, config, rule="amortized", averaging=0.0, max_size=1024)]
 
 
-def _make_snopt(model: nn.Module, config: OptimizerConfig, **rule: Any) -> Optimizer:
-    curvature: dict[str, Any] = {"conv": config.conv, "averaging": rule.pop("averaging")}
+def _make_snopt(
+    model: nn.Module, config: OptimizerConfig, *, rule: Rule, **curvature: Any
+) -> Optimizer:
+    curvature["conv"] = config.conv
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
     return SNOpt(
@@ -88,9 +91,8 @@ def _make_snopt(model: nn.Module, config: OptimizerConfig, **rule: Any) -> Optim
         refresh_first=config.refresh_first,
         scope="all" if config.rest_lr is None else "ode",
         curvature=KroneckerOptions(**curvature),
-        **_given(
-            momentum=config.momentum, damping=config.damping, fallback_lr=config.rest_lr, **rule
-        ),
+        rule=rule,
+        **_given(momentum=config.momentum, damping=config.damping, fallback_lr=config.rest_lr),
     )
 
 

@@ -13,7 +13,7 @@ from snopt.paper.item import Job, Space
 from snopt.paper.jobs import Training
 from snopt.paper.scales import CUTS, TUNING_SEED, configuration
 
-__all__ = ["RATES", "final", "tuned", "tuning_jobs"]
+__all__ = ["FEWER", "RATES", "final", "tuned", "tuning_jobs"]
 
 SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_trajectories")
 _LOW = (1e-3, 3e-3, 1e-2, 3e-2)
@@ -34,6 +34,9 @@ RATES: dict[str, tuple[float, ...]] = {
 """Rates tried at scale ``cpu``: four of the paper's eleven for each of its methods. On series all
 have the low ones: at 0.1 a field of an ODE-RNN is soon too stiff to be solved."""
 
+FEWER: dict[str, int] = {"recursive": 3}
+"""At scale ``cpu`` these make so many times fewer updates, in tuning too: their steps are long."""
+
 PATIENCE: dict[Scale, float] = {"cpu": 240.0}
 """Seconds of training after which a rate is given up: its flow has become too stiff."""
 
@@ -53,7 +56,7 @@ def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, 
 
 def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Training]:
     """List the runs that choose an optimizer's settings for a task."""
-    cut = CUTS[task].tuning if space.scale == "cpu" else None
+    cut = CUTS[task].tuning // FEWER.get(optimizer, 1) if space.scale == "cpu" else None
     config = configuration(task, optimizer, space.scale, cut)
     # Only the end is asked for; at scale full, where epochs tell the length, every epoch's.
     every = config.train.iterations

@@ -37,6 +37,10 @@ LONGER = 2
 WIDTH = 16
 
 
+def _tasks(space: Space) -> list[str]:
+    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+
+
 def base(space: Space, task: str) -> tuple[Experiment | None, list[Job]]:
     """Return a task trained by Adam at its chosen rate, and the tuning that is still to do."""
     config, waiting = tuned(space, task, "adam")
@@ -77,13 +81,9 @@ def learned_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
     return arms, waiting
 
 
-def _learned_tasks(space: Space) -> list[str]:
-    return space.among(("mnist",) if space.scale == "smoke" and not space.tasks else IMAGES)
-
-
 def _learned_jobs(space: Space) -> list[Job]:
     made: list[Job] = []
-    for task in _learned_tasks(space):
+    for task in _tasks(space):
         arms, waiting = learned_arms(space, task)
         made += waiting or trainings(space, arms)
     return made
@@ -93,7 +93,7 @@ def _learned_result(space: Space) -> Result:
     paper = published("table:adap-t1")
     rows: list[list[Cell]] = []
     curves: dict[str, Any] = {}
-    for task in _learned_tasks(space):
+    for task in _tasks(space):
         reference: float | None = None
         for arm in learned_arms(space, task)[0]:
             runs = runs_of(space, arm)
@@ -134,7 +134,7 @@ def _learned_result(space: Space) -> Result:
     caption = "Learning t1 with the parameters; Adam trains the parameters."
     notes = [
         f"Penalty {PENALTY[space.scale]:g}; t1 is updated every 25 iterations (smoke: every one).",
-        *(_cut(space, task) for task in _learned_tasks(space) if space.scale == "cpu"),
+        *(_cut(space, task) for task in _tasks(space) if space.scale == "cpu"),
     ]
     return Result([Table(caption, columns, rows)], notes, curves)
 
@@ -190,13 +190,9 @@ def fixed_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
     ], waiting
 
 
-def _fixed_tasks(space: Space) -> list[str]:
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
-
-
 def _fixed_jobs(space: Space) -> list[Job]:
     made: list[Job] = []
-    for task in _fixed_tasks(space):
+    for task in _tasks(space):
         arms, waiting = fixed_arms(space, task)
         made += waiting or trainings(space, arms)
     return made
@@ -205,7 +201,7 @@ def _fixed_jobs(space: Space) -> list[Job]:
 def _fixed_result(space: Space) -> Result:
     rows: list[list[Cell]] = []
     curves: dict[str, Any] = {}
-    for task in _fixed_tasks(space):
+    for task in _tasks(space):
         arms = fixed_arms(space, task)[0]
         seconds = [mean_of(_seconds(run) for run in runs_of(space, arm)) for arm in arms]
         longest = seconds[-1]

@@ -13,6 +13,7 @@ from snopt.paper.items.accuracy import tasks_of, tuned_arms
 from snopt.paper.names import METHODS, TASKS, mean_of, stat_text
 from snopt.paper.published import published
 from snopt.paper.scales import cut_note
+from snopt.paper.tuning import FEWER
 from snopt.report.curves import Quantity
 from snopt.report.figures import PALETTE
 from snopt.report.read import Run
@@ -24,8 +25,6 @@ WITH_LBFGS: tuple[OptimizerName, ...] = ("lbfgs", "snopt_amortized", "snopt")
 WITH_RECURSIVE: tuple[OptimizerName, ...] = ("recursive", "snopt_amortized", "snopt")
 TARGET = 0.9
 """The accuracy whose time the paper reports."""
-FEWER = 3
-"""At scale ``cpu`` the recursive adjoint makes so many times fewer updates."""
 
 
 # --------------------------------------------------------------------------------------- LBFGS
@@ -110,13 +109,14 @@ def recursive_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
     """Return the arms, the recursive adjoint's shorter at scale ``cpu``: its steps are long."""
     arms, waiting = tuned_arms(space, task, WITH_RECURSIVE)
     if space.scale == "cpu":
-        arms = [_shortened(arm) if arm.name == "recursive" else arm for arm in arms]
+        arms = [_shortened(arm) if arm.name in FEWER else arm for arm in arms]
     return arms, waiting
 
 
 def _shortened(arm: Arm) -> Arm:
     train = arm.config.train
-    length, every = (train.iterations or 1) // FEWER, (train.evaluate_every or 1) // FEWER
+    fewer = FEWER[arm.name]
+    length, every = (train.iterations or 1) // fewer, (train.evaluate_every or 1) // fewer
     shorter = replace(train, iterations=max(length, 1), evaluate_every=max(every, 1))
     return Arm(arm.name, replace(arm.config, train=shorter))
 
