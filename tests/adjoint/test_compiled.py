@@ -1,6 +1,7 @@
 """Compiled steps: the same numbers, few compilations, and a way out."""
 
 import functools
+import itertools
 import warnings
 
 import pytest
@@ -201,3 +202,18 @@ def test_models_of_many_structures_do_not_use_up_each_others_allowance():
         before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         snopt.NeuralODE(TanhField(width), compile=True)(x).sum().backward()
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > before
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_model_in_all_its_uses_stays_within_the_compilers_allowance():
+    """Batches of several sizes, with and without gradients, solves of one step and of many."""
+    block = snopt.NeuralODE(TanhField(3), compile=True)
+    for size, horizon, wanted in itertools.product((4, 5, 1, 7), (0.1, 8.0), (True, False)):
+        block.horizon = horizon
+        x = torch.randn(size, 3, dtype=torch.float64, requires_grad=wanted)
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+            block(x)
+            block(x).sum().backward()
+            with torch.no_grad():
+                block(x)
+    assert not block._plan.solver.broken

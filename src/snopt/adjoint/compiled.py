@@ -82,7 +82,7 @@ class CompiledRungeKutta(RungeKutta):
         if taped:
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
-                tail, end, ratio = self._steps.step(leaf, None, th)
+                tail, end, ratio = self._steps.taped(leaf, None, th)
             self._taped, x1 = (leaf, tail), tail.detach()
         else:
             self._taped = None
@@ -144,7 +144,7 @@ class OnTapeRungeKutta(CompiledRungeKutta):
         if abs(self._end_time - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
         th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
-        x1, self._slope, ratio = self._steps.step(x, None, th)
+        x1, self._slope, ratio = self._steps.on_tape(x, None, th)
         self.nfe += self.tableau.stages + 1
         self._step = (t, h, x, x1)
         return x1, float(ratio)
@@ -229,9 +229,12 @@ class CompiledCheckpoint:
             pull = pull_function(evaluate, self._tableau)
             options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
             kind = (type(self._field), self._tableau.name, layout, *(p.shape for p in params))
+            functions = {"step": step, "taped": step, "on_tape": step, "pull": pull}
             self._built[key] = CompiledSteps(
-                torch.compile(apart(step, kind), options=options),
-                torch.compile(apart(pull, kind), options=options),
+                **{
+                    use: torch.compile(apart(function, (use, kind)), options=options)
+                    for use, function in functions.items()
+                }
             )
         return self._built[key]
 

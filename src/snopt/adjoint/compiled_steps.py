@@ -151,12 +151,19 @@ def apart(function: Callable[..., Any], kind: Hashable) -> Callable[..., Any]:
 
 @dataclass
 class CompiledSteps:
-    """The compiled functions for one structure of state, and whether they work.
+    """The compiled functions for one structure of state.
+
+    A step has a function for each of its uses. Each is compiled for fixed sizes, sizes that vary,
+    one row, and a state with or without a gradient: together more than the compiler's allowance.
 
     Attributes:
-        step: An attempt, without a tape or with one.
+        step: An attempt that begins with a known slope, without a tape.
+        taped: An attempt on a tape of its own.
+        on_tape: An attempt on the caller's tape.
         pull: The pull-back of a step.
     """
 
     step: StepFunction
+    taped: StepFunction
+    on_tape: StepFunction
     pull: PullFunction
