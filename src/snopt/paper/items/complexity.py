@@ -118,7 +118,7 @@ def notes(space: Space) -> list[str]:
     said = [
         f"{ROUNDS[space.scale]} rounds, in each every method in turn; medians, and of ratios the "
         f"median over rounds. {machine['device']}, {machine['threads']} of {machine['cores']} "
-        "cores. Seconds are those that passed, whatever else the machine was at.",
+        "cores. On a CPU seconds are those that its cores worked, added up.",
         "Learning rates are zero, so that all methods do the same solves; the paper measured while "
         "training, where the number of evaluations differs.",
         "Memory is that of model, optimizer and one iteration (a refresh, for SNOpt). The paper's "
