@@ -298,7 +298,7 @@ def main() -> None:
     parser.add_argument("--start", type=float, default=1.0, help="initial T")
     parser.add_argument("--horizon-lr", type=float, default=0.1, help="of the feedback policy")
     parser.add_argument("--gradient-lr", type=float, default=0.1, help="of the baseline")
-    parser.add_argument("--penalty", type=float, default=0.3, help="c of c/2 T²")
+    parser.add_argument("--penalty", type=float, default=1.0, help="c of c/2 T²")
     parser.add_argument("--every", type=int, default=10, help="iterations between updates of T")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--save", type=Path, default=RESULTS / "horizon.json")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -229,6 +229,7 @@ class CompiledCheckpoint:
             pull = pull_function(evaluate, self._tableau)
             options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
             kind = (type(self._field), self._tableau.name, layout, *(p.shape for p in params))
+            functions: dict[str, Callable[..., Any]]
             functions = {"step": step, "taped": step, "on_tape": step, "pull": pull}
             self._built[key] = CompiledSteps(
                 **{

@@ -10,11 +10,12 @@ from snopt.experiments.config import Experiment
 from snopt.experiments.run import recorded
 from snopt.paper.item import Space
 from snopt.paper.jobs import Training, failure
+from snopt.paper.names import stat_text
 from snopt.paper.scales import SEEDS
 from snopt.report.read import Run, read_run
 from snopt.report.summary import Stat, stat
 
-__all__ = ["Arm", "finals", "runs_of", "trainings"]
+__all__ = ["Arm", "finals", "finals_text", "runs_of", "trainings"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,10 @@ def finals(space: Space, arm: Arm) -> Stat | None:
         if outcome is not None:
             values.append(outcome.last.get("test", {}).get(arm.config.metric))
     return stat(values)
+
+
+def finals_text(space: Space, arm: Arm) -> str:
+    """Write the test metric at the end of an arm's runs, and how many got there if not all did."""
+    found, seeds = finals(space, arm), SEEDS[space.scale]
+    text = stat_text(found, arm.config.metric)
+    return text if found is None or found.count == seeds else f"{text} ({found.count} of {seeds})"

@@ -34,7 +34,7 @@ RATES: dict[str, tuple[float, ...]] = {
 """Rates tried at scale ``cpu``: four of the paper's eleven for each of its methods. On series all
 have the low ones: at 0.1 a field of an ODE-RNN is soon too stiff to be solved."""
 
-FEWER: dict[str, int] = {"recursive": 3}
+FEWER: dict[str, int] = {"recursive": 5}
 """At scale ``cpu`` these make so many times fewer updates, in tuning too: their steps are long."""
 
 PATIENCE: dict[Scale, float] = {"cpu": 240.0}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from snopt.experiments.config import OptimizerName, Scale
-from snopt.paper.arms import Arm, finals, runs_of, trainings
+from snopt.paper.arms import Arm, finals, finals_text, runs_of, trainings
 from snopt.paper.curves import Curve, curve, draw_curves
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.paper.names import METHODS, TASKS, stat_text
+from snopt.paper.names import METHODS, TASKS
 from snopt.paper.published import published
 from snopt.paper.scales import cut_note
 from snopt.paper.tuning import tuned
@@ -73,7 +73,7 @@ def result(space: Space) -> Result:
                     TASKS[task],
                     METHODS[arm.name],
                     f"{arm.config.optimizer.lr:g}",
-                    stat_text(finals(space, arm), arm.config.metric),
+                    finals_text(space, arm),
                     paper.text(row, task) if arm.name != "snopt" else "-",
                 ]
             )

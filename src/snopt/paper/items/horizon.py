@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from snopt.experiments.config import Experiment, HorizonConfig, HorizonPolicy, Scale
-from snopt.paper.arms import Arm, finals, runs_of, trainings
+from snopt.paper.arms import Arm, finals, finals_text, runs_of, trainings
 from snopt.paper.curves import clean, curve, plot
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.paper.names import TASKS, mean_of, stat_text
+from snopt.paper.names import TASKS, mean_of
 from snopt.paper.published import published
 from snopt.paper.scales import cut_note
 from snopt.paper.tuning import tuned
@@ -117,7 +117,7 @@ def _learned_result(space: Space) -> Result:
                     t1["mean"][-1] if t1 else start,
                     time,
                     _nfe(runs),
-                    stat_text(finals(space, arm), "accuracy"),
+                    finals_text(space, arm),
                     f"{paper.text(row, 'train_time')} / {paper.text(row, 'accuracy')}",
                 ]
             )
@@ -215,7 +215,7 @@ def _fixed_result(space: Space) -> Result:
                     f"{t1:g}",
                     time,
                     _nfe(runs_of(space, arm)),
-                    stat_text(accuracy, "accuracy"),
+                    finals_text(space, arm),
                 ]
             )
             if accuracy and time:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from snopt.experiments.config import OptimizerName
-from snopt.paper.arms import finals, runs_of, trainings
+from snopt.paper.arms import finals_text, runs_of, trainings
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.paper.items.accuracy import tuned_arms
-from snopt.paper.names import METHODS, TASKS, mean_of, stat_text
+from snopt.paper.names import METHODS, TASKS, mean_of
 from snopt.paper.scales import cut_note
 from snopt.report.summary import seconds_per_iteration
 
@@ -42,7 +42,7 @@ def _result(space: Space) -> Result:
     for task in _tasks(space):
         for arm in tuned_arms(space, task, _optimizers())[0]:
             seconds = mean_of(seconds_per_iteration(run) for run in runs_of(space, arm))
-            test = stat_text(finals(space, arm), arm.config.metric)
+            test = finals_text(space, arm)
             rate = f"{arm.config.optimizer.lr:g}"
             rows.append([TASKS[task], METHODS[arm.name], rate, test, seconds])
     columns = ["data set", "method", "rate", "test accuracy, %", "seconds an iteration"]

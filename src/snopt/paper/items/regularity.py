@@ -15,7 +15,7 @@ from snopt.experiments.build import build_parts, build_task
 from snopt.experiments.config import Experiment, OptimizerName, Scale
 from snopt.models import ImageClassifier
 from snopt.models.regularity import regularity
-from snopt.paper.arms import Arm, finals, trainings
+from snopt.paper.arms import Arm, finals_text, trainings
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.paper.items.accuracy import tuned_arms
 from snopt.paper.jobs import Measurement, failure, read_measurement
@@ -120,7 +120,7 @@ def result(space: Space) -> Result:
                 stat_text(total),
                 stat_text(stat(each["jacobian"] for each in found)),
                 stat_text(stat(each["kinetic"] for each in found)),
-                stat_text(finals(space, arm), arm.config.metric),
+                finals_text(space, arm),
                 paper.text(row, "nfe"),
                 paper.text(row, "regularization"),
             ]

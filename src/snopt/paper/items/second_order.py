@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from snopt.experiments.config import OptimizerName
-from snopt.paper.arms import Arm, finals, runs_of, trainings
+from snopt.paper.arms import Arm, finals_text, runs_of, trainings
 from snopt.paper.curves import clean, curve, plot
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.paper.items.accuracy import tasks_of, tuned_arms
-from snopt.paper.names import METHODS, TASKS, mean_of, stat_text
+from snopt.paper.names import METHODS, TASKS, mean_of
 from snopt.paper.published import published
 from snopt.paper.scales import cut_note
 from snopt.paper.tuning import FEWER
@@ -62,7 +62,7 @@ def _lbfgs_result(space: Space) -> Result:
             rows.append(
                 [
                     METHODS[arm.name],
-                    stat_text(finals(space, arm), "accuracy"),
+                    finals_text(space, arm),
                     mean_of(seconds_per_iteration(run) for run in runs),
                     mean_of(iterations for iterations, _ in there),
                     mean_of(seconds for _, seconds in there),
@@ -141,7 +141,7 @@ def _recursive_result(space: Space) -> Result:
                     METHODS[arm.name],
                     f"{arm.config.optimizer.lr:g}",
                     arm.config.train.iterations,
-                    stat_text(finals(space, arm), "accuracy"),
+                    finals_text(space, arm),
                     mean_of(seconds_per_iteration(run) for run in runs),
                 ]
             )

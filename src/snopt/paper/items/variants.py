@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from snopt.experiments.config import Experiment, OptimizerName
-from snopt.paper.arms import Arm, finals, runs_of, trainings
+from snopt.paper.arms import Arm, finals_text, runs_of, trainings
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.paper.items.accuracy import OPTIMIZERS, tasks_of, tuned_arms
-from snopt.paper.names import METHODS, TASKS, mean_of, stat_text
+from snopt.paper.names import METHODS, TASKS, mean_of
 from snopt.paper.published import published
 from snopt.paper.scales import cut_note
 from snopt.report.summary import seconds_per_iteration
@@ -77,7 +77,7 @@ def accuracy_table(
                 [
                     TASKS[task],
                     words,
-                    stat_text(finals(space, arm), arm.config.metric),
+                    finals_text(space, arm),
                     paper.text(_row(arm.name), task),
                 ]
             )
