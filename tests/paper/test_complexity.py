@@ -10,7 +10,7 @@ from snopt.experiments.recipes import recipe
 from snopt.paper import iterations
 from snopt.paper.item import Space
 from snopt.paper.items.complexity import COMPLEXITY, configs_of
-from snopt.paper.iterations import Trainer, measure_iterations
+from snopt.paper.iterations import Trainer, measure_iterations, time_rounds
 from snopt.paper.suite import run_item
 
 
@@ -43,6 +43,31 @@ def test_memory_is_measured_in_a_process_of_its_own():
     found = measure_iterations({"snopt": recipe("digits", "snopt", "smoke")}, rounds=1)
     assert found["megabytes"]["snopt"] > 0
     assert set(found["seconds"]["snopt"]) == {"plain", "refresh"}
+
+
+def test_passes_count_alike_for_all_and_steps_do_not(monkeypatch):
+    class Pretended:
+        def __init__(self, config, task, device):
+            self.plain, self.second_order = config, [None] * (config == (6.0, 3.0))
+
+        def iterate(self, batch, *, refresh=False):
+            pass
+
+        def seconds(self, batch, *, refresh=False):
+            return (9.0, 5.0) if refresh else self.plain
+
+    monkeypatch.setattr(iterations, "Trainer", Pretended)
+    found = time_rounds({"adam": (5.0, 1.0), "snopt": (6.0, 3.0)}, None, [None], "cpu")
+    # The passes took 4 and 3 seconds; a refresh took 3 seconds more than an iteration without.
+    assert found == {"adam": {"plain": [4.5]}, "snopt": {"plain": [6.5], "refresh": [9.5]}}
+
+
+def test_the_step_is_a_part_of_the_iteration():
+    config = recipe("digits", "snopt", "smoke")
+    task = build_task(config)
+    trainer = Trainer(config, task, "cpu")
+    whole, step = trainer.seconds(task.train.tensors, refresh=True)
+    assert 0 < step < whole
 
 
 def test_the_item_runs(tmp_path, monkeypatch):

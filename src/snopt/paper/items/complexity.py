@@ -119,8 +119,9 @@ def notes(space: Space) -> list[str]:
         f"{ROUNDS[space.scale]} rounds, in each every method in turn; medians, and of ratios the "
         f"median over rounds. {machine['device']}, {machine['threads']} of {machine['cores']} "
         "cores. On a CPU seconds are those that its cores worked, added up.",
-        "Learning rates are zero, so that all methods do the same solves; the paper measured while "
-        "training, where the number of evaluations differs.",
+        "Learning rates are zero, so that all methods do the same solves, and forward and backward "
+        "pass without a refresh count alike for all; the paper measured while training, where the "
+        "number of evaluations differs.",
         "Memory is that of model, optimizer and one iteration (a refresh, for SNOpt). The paper's "
         "values are those of a whole process on a GPU (1.13 GB with the small model of Circle), "
         "a fixed part that draws its ratios towards 1.",
