@@ -8,6 +8,7 @@ from snopt.experiments.config import OptimizerName
 from snopt.paper.arms import finals_text, runs_of, trainings
 from snopt.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.paper.items.accuracy import tuned_arms
+from snopt.paper.items.variants import image_tasks
 from snopt.paper.names import METHODS, TASKS, mean_of
 from snopt.paper.scales import cut_note
 from snopt.report.summary import seconds_per_iteration
@@ -17,7 +18,6 @@ __all__ = ["OTHERS"]
 BESIDE: tuple[OptimizerName, ...] = ("adam", "adamw", "muon", "soap", "singd", "snopt")
 PACKAGES: dict[OptimizerName, str] = {"soap": "pytorch_optimizer", "singd": "singd"}
 """What those need that torch has not."""
-IMAGES = ("mnist", "svhn", "cifar10")
 
 
 def _optimizers() -> tuple[OptimizerName, ...]:
@@ -25,13 +25,9 @@ def _optimizers() -> tuple[OptimizerName, ...]:
     return tuple(o for o in BESIDE if o not in PACKAGES or find_spec(PACKAGES[o]) is not None)
 
 
-def _tasks(space: Space) -> list[str]:
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
-
-
 def _jobs(space: Space) -> list[Job]:
     made: list[Job] = []
-    for task in _tasks(space):
+    for task in image_tasks(space):
         arms, waiting = tuned_arms(space, task, _optimizers())
         made += waiting or trainings(space, arms)
     return made
@@ -39,7 +35,7 @@ def _jobs(space: Space) -> list[Job]:
 
 def _result(space: Space) -> Result:
     rows: list[list[Cell]] = []
-    for task in _tasks(space):
+    for task in image_tasks(space):
         for arm in tuned_arms(space, task, _optimizers())[0]:
             seconds = mean_of(seconds_per_iteration(run) for run in runs_of(space, arm))
             test = finals_text(space, arm)
@@ -52,7 +48,7 @@ def _result(space: Space) -> Result:
         for name, package in PACKAGES.items()
         if name not in _optimizers()
     ]
-    cuts = [note for task in _tasks(space) if (note := cut_note(task, space.scale))]
+    cuts = [note for task in image_tasks(space) if (note := cut_note(task, space.scale))]
     return Result([table], [*missing, *cuts])
 
 

@@ -17,7 +17,7 @@ from snopt.paper.published import published
 from snopt.paper.scales import cut_note
 from snopt.report.summary import seconds_per_iteration
 
-__all__ = ["BATCH", "IMPLICIT_ADAMS", "MALI", "RESIDUAL"]
+__all__ = ["BATCH", "IMPLICIT_ADAMS", "MALI", "RESIDUAL", "image_tasks"]
 
 IMAGES = ("mnist", "svhn", "cifar10")
 
@@ -145,12 +145,13 @@ def _larger(config: Experiment) -> Experiment:
 LARGE_BATCH = Variant("-batch", "", _larger, OPTIMIZERS)
 
 
-def _batch_tasks(space: Space) -> list[str]:
+def image_tasks(space: Space) -> list[str]:
+    """Return the image data sets to look at: MNIST, unless others are asked for."""
     return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
 
 
 def _batch_result(space: Space) -> Result:
-    tasks = _batch_tasks(space)
+    tasks = image_tasks(space)
     table = accuracy_table(space, tasks, [LARGE_BATCH], "table:batch")
     words = "Batches of 512, four times the usual; at scales cpu and smoke a third of the updates."
     return Result([table], [words, *notes_of(space, tasks)])
@@ -160,7 +161,7 @@ BATCH = Item(
     "batch",
     ("table:batch",),
     "Batches of 512 images",
-    lambda space: jobs_of(space, _batch_tasks(space), [LARGE_BATCH]),
+    lambda space: jobs_of(space, image_tasks(space), [LARGE_BATCH]),
     _batch_result,
 )
 
