@@ -150,6 +150,16 @@ def test_without_tyro_the_command_says_what_to_install(monkeypatch, capsys):
     assert "pip install 'snopt[cli]'" in capsys.readouterr().err
 
 
+def test_what_may_be_left_out_is_never_offered_as_none(capsys):
+    assert main(["train", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "None" not in shown
+    assert "--iterations INT" in shown
+    assert main(["train", "digit"]) == 2
+    assert "None" not in capsys.readouterr().err
+    assert main(["train", "digits", "--iterations", "None"]) == 2
+
+
 def test_there_is_completion_for_the_shell(capsys):
     assert main(["--tyro-print-completion", "bash"]) == 0
     out = capsys.readouterr().out

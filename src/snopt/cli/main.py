@@ -6,9 +6,11 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
-from typing import get_args
+from types import NoneType, UnionType
+from typing import Any, Union, get_args
 
 from snopt.cli.compare import compare
 from snopt.cli.data import data
@@ -63,8 +65,34 @@ def parse(words: Sequence[str]) -> int:
         args=gathered(words),
         # A flag is there or it is not: no --no-quiet.
         config=(tyro.conf.FlagCreatePairsOff,),
+        registry=spoken(tyro.constructors),
     )
     return code
+
+
+def spoken(constructors: Any) -> Any:
+    """Return tyro's rules, with one more: what may be left out is never said as ``None``.
+
+    Without it ``TaskName | None`` offers ``None`` among the tasks.
+
+    Args:
+        constructors: the module ``tyro.constructors``, which only a command line imports.
+    """
+    registry = constructors.ConstructorRegistry()
+
+    @registry.primitive_rule  # type: ignore[untyped-decorator]
+    def optional(info: Any) -> Any:
+        kinds = [kind for kind in get_args(info.type) if kind is not NoneType]
+        if info.type_origin not in (Union, UnionType) or len(kinds) != 1:
+            return None
+        inner = constructors.PrimitiveTypeInfo.make(kinds[0], info.markers)
+        spec = registry.get_primitive_spec(inner)
+        said = spec.str_from_instance
+        return replace(
+            spec, str_from_instance=lambda value: ["none"] if value is None else said(value)
+        )
+
+    return registry
 
 
 def gathered(words: Sequence[str]) -> list[str]:
