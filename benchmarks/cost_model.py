@@ -1,11 +1,12 @@
 """What an iteration costs on p workers: a formula, and nothing measured.
 
     plain(p)   = fixed + per_example N/p + G(p)
-    refresh(p) = fixed' + per_example' N/p + G(p) + Σ_layers reduce(f_l) + E(p) + Σ_blocks send(e_b)
+    refresh(p) = fixed' + per_example' N/p + G(p) + Σ_f reduce(f) + E(p) + Σ_e send(e)
 
-N is the batch of all workers together. ``G`` averages the gradients, ``reduce`` the factors of one
-layer, ``send`` broadcasts one eigenbasis from its owner, and ``E`` is the time of the worker that
-has most to decompose. Messages follow the usual account of latency α and bandwidth β:
+N is the batch of all workers together. ``G`` averages the gradients, ``reduce`` a message f of
+factors, ``send`` broadcasts a message e of eigenbases from their owner, and ``E`` is the time of
+the worker that has most to decompose. Messages follow the usual account of latency α and
+bandwidth β:
 
     reduce(s) = 2 (p - 1) (α + s / (p β))       a ring, in 2 (p - 1) rounds of s/p bytes
     send(s)   = ⌈log2 p⌉ (α + s / β)            a tree
@@ -20,7 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from snopt.optim.parallel import owners
+from snopt.optim.parallel import owners, together
 
 FLOAT = 4
 #: DistributedDataParallel sends gradients in buckets: a small first one, then larger ones.
@@ -177,12 +178,28 @@ def eigh_seconds(machine: Machine, blocks: Sequence[tuple[int, int]], workers: i
     return max(load)
 
 
+def refresh_messages(sizes: Sizes, workers: int) -> tuple[list[int], list[int]]:
+    """Bytes of the messages of a refresh: of factors, and of eigenbases, those of an owner joined.
+
+    Example:
+        >>> refresh_messages(Sizes(6, (((1, 2), (1, 3)), ((1, 2),))), workers=2)
+        ([92], [56, 52])
+    """
+    factors, bases = sizes.factor_bytes, sizes.basis_bytes
+    owner = owners([size for _, size in sizes.blocks], workers)
+    return (
+        [sum(factors[i] for i in message) for message in together([0] * len(factors), factors)],
+        [sum(bases[i] for i in message) for message in together(owner, bases)],
+    )
+
+
 def refresh_parts(machine: Machine, sizes: Sizes, workers: int) -> dict[str, float]:
     """Seconds of the parts of a refresh that are shared or exchanged."""
+    factors, bases = refresh_messages(sizes, workers)
     return {
-        "all_reduce": sum(machine.all_reduce(size, workers) for size in sizes.factor_bytes),
+        "all_reduce": sum(machine.all_reduce(size, workers) for size in factors),
         "eigh": eigh_seconds(machine, sizes.blocks, workers),
-        "broadcast": sum(machine.broadcast(size, workers) for size in sizes.basis_bytes),
+        "broadcast": sum(machine.broadcast(size, workers) for size in bases),
     }
 
 

@@ -20,6 +20,7 @@ from benchmarks.cost_model import (
     Machine,
     Sizes,
     plain_seconds,
+    refresh_messages,
     refresh_parts,
     refresh_seconds,
 )
@@ -156,8 +157,9 @@ def print_tables(found: dict[str, Any]) -> None:
     for case in CASES:
         sizes = sizes_of(found["1"][case.name])
         counts = [4 * sizes.parameters, sum(sizes.factor_bytes), sum(sizes.basis_bytes)]
+        factors, bases = refresh_messages(sizes, 2)
         print(case.name, [f"{n / 1024:.0f} KiB" for n in counts],
-              f"{len(sizes.layers)} + {len(sizes.blocks)} messages")  # fmt: skip
+              f"{len(factors)} + {len(bases)} messages")  # fmt: skip
     print_measured(found)
     print_check(found, machine)
     print_predictions(found, networks(machine))

@@ -8,7 +8,7 @@ from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snopt.optim import SNOpt
-from snopt.optim.parallel import owners
+from snopt.optim.parallel import owners, together
 from tests.optim.problems import image_batch, mixed_model
 
 STEPS = 5
@@ -29,8 +29,22 @@ def run(model, optimizer, part):
         optimizer.step()
 
 
+def counted(name, calls):
+    """Count the messages that Python sends (DistributedDataParallel's own are not among them)."""
+    send = getattr(distributed, name)
+
+    def call(*args, **kwargs):
+        calls[name] = calls.get(name, 0) + 1
+        return send(*args, **kwargs)
+
+    return call
+
+
 def work(rank, port, rule, results):
     torch.set_num_threads(1)
+    calls = {}
+    distributed.all_reduce = counted("all_reduce", calls)
+    distributed.broadcast = counted("broadcast", calls)
     distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
     )
@@ -45,6 +59,7 @@ def work(rank, port, rule, results):
             "A": {name: factors[name].A for name in factors},
             "B": {name: factors[name].B for name in factors},
             "batch_size": optimizer.batch_size,
+            "calls": calls,
         }
         distributed.barrier()
     finally:
@@ -61,6 +76,10 @@ def test_two_processes_equal_one_on_the_joined_batch(rule):
     model = mixed_model().double()
     optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
     run(model, optimizer, slice(None))
+    # A refresh averages the factors of all layers at once, and each of the two sends its bases.
+    refreshes = first["calls"]["all_reduce"]
+    assert 1 < refreshes <= STEPS
+    assert first["calls"]["broadcast"] == 2 * refreshes
     assert first["batch_size"] == second["batch_size"] == optimizer.batch_size == 8
     for a, b, p in zip(first["parameters"], second["parameters"], model.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -73,3 +92,11 @@ def test_two_processes_equal_one_on_the_joined_batch(rule):
 def test_work_is_shared_out_evenly():
     assert sorted(owners([5] * 4, 2)) == [0, 0, 1, 1]
     assert owners([10, 1, 1, 1], 2) == [0, 1, 1, 1]
+
+
+def test_messages_have_one_kind_and_a_largest_size():
+    kinds = ["a", "b", "a", "a", "b"]
+    messages = together(kinds, [10 << 20] * 5)
+    assert messages == [[0, 2], [1, 4], [3]]
+    assert together(["a", "a"], [100 << 20, 1]) == [[0], [1]]  # larger than any: alone
+    assert together([], []) == []

@@ -7,7 +7,7 @@ averages over examples. Without a process group every function here does nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
@@ -15,7 +15,11 @@ from torch import Tensor, distributed
 from snopt.curvature import Slot
 from snopt.precondition import robust_eigh
 
-__all__ = ["average_sums", "shared_eigh", "world_size"]
+__all__ = ["average_sums", "owners", "shared_eigh", "together", "world_size"]
+
+MESSAGE = 25 << 20
+"""Bytes of a message, as in DistributedDataParallel: with many workers it is the number of
+messages that costs, and joining all would be one more copy of all factors."""
 
 
 def world_size() -> int:
@@ -34,6 +38,34 @@ def _rank() -> int:
     return distributed.get_rank() if world_size() > 1 else 0
 
 
+def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
+    """Choose what travels in one message: things of one kind, up to ``MESSAGE`` bytes of them.
+
+    Args:
+        kinds: of each thing, whatever has to be equal within a message.
+        sizes: bytes of each.
+
+    Returns:
+        The indices in each message, in the same order on every rank.
+
+    Example:
+        >>> together(["a", "b", "a"], [100, 100, 100])
+        [[0, 2], [1]]
+        >>> together(["a", "a", "a"], [20 << 20, 5 << 20, 1 << 20])
+        [[0, 1], [2]]
+    """
+    messages: list[list[int]] = []
+    filling: dict[Hashable, tuple[list[int], int]] = {}
+    for i, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
+        message, filled = filling.get(kind, ([], 0))
+        if not message or filled + size > MESSAGE:
+            message, filled = [], 0
+            messages.append(message)
+        message.append(i)
+        filling[kind] = (message, filled + size)
+    return messages
+
+
 def average_sums(slots: Mapping[str, Slot], sizes: Mapping[str, list[list[int]]]) -> None:
     """Average the recorded sums over the ranks that recorded something; add up the batches.
 
@@ -43,29 +75,52 @@ def average_sums(slots: Mapping[str, Slot], sizes: Mapping[str, list[list[int]]]
     """
     if world_size() == 1:
         return
-    for name, slot in slots.items():
-        sums = slot.sums
-        weight = slot.view.parameters[0]
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        present = sums.modes is not None
-        if sums.modes is None:
-            # Every rank has to take part in the exchange, also with nothing to give.
-            sums.modes = [
-                [weight.new_zeros(slot.view.groups, b, b, dtype=dtype) for b in mode]
-                for mode in sizes[name]
-            ]
-        blocks = [block for mode in sums.modes for block in mode]
-        head = weight.new_tensor([float(present), sums.duration, float(sums.batch)], dtype=dtype)
-        flat = torch.cat([head, *(block.to(dtype).flatten() for block in blocks)])
+    names = list(slots)
+    like = [_head(slot) for slot in slots.values()]
+    counts = [
+        len(head) + slots[name].view.groups * sum(b * b for mode in sizes[name] for b in mode)
+        for name, head in zip(names, like, strict=True)
+    ]
+    for message in together(
+        [(head.dtype, head.device) for head in like],
+        [head.element_size() * count for head, count in zip(like, counts, strict=True)],
+    ):
+        flat = torch.cat([_packed(slots[names[i]], sizes[names[i]]) for i in message])
         distributed.all_reduce(flat)
-        ranks = int(flat[0])
-        if ranks == 0:
-            sums.modes = None
-            continue
-        sums.duration, sums.batch = float(flat[1]) / ranks, round(float(flat[2]))
-        parts = torch.split(flat[3:] / ranks, [block.numel() for block in blocks])
-        for block, part in zip(blocks, parts, strict=True):
-            block.copy_(part.reshape(block.shape))
+        for i, part in zip(message, torch.split(flat, [counts[i] for i in message]), strict=True):
+            _unpack(slots[names[i]], part)
+
+
+def _head(slot: Slot) -> Tensor:
+    """What is sent before a slot's blocks: whether it recorded, for how long, how many examples."""
+    sums, weight = slot.sums, slot.view.parameters[0]
+    values = [float(sums.modes is not None), sums.duration, float(sums.batch)]
+    return weight.new_tensor(values, dtype=torch.promote_types(weight.dtype, torch.float32))
+
+
+def _packed(slot: Slot, sizes: list[list[int]]) -> Tensor:
+    """A slot's sums as one vector; every rank sends one, also with nothing to give."""
+    head, sums = _head(slot), slot.sums
+    if sums.modes is None:
+        groups = slot.view.groups
+        sums.modes = [[head.new_zeros(groups, b, b) for b in mode] for mode in sizes]
+    blocks = [block for mode in sums.modes for block in mode]
+    return torch.cat([head, *(block.to(head.dtype).flatten() for block in blocks)])
+
+
+def _unpack(slot: Slot, added: Tensor) -> None:
+    """Take back what all ranks have sent, added up."""
+    sums = slot.sums
+    assert sums.modes is not None
+    ranks, duration, batch = added[:3].tolist()
+    if ranks == 0:
+        sums.modes = None
+        return
+    sums.duration, sums.batch = duration / ranks, round(batch)
+    blocks = [block for mode in sums.modes for block in mode]
+    parts = torch.split(added[3:] / ranks, [block.numel() for block in blocks])
+    for block, part in zip(blocks, parts, strict=True):
+        block.copy_(part.reshape(block.shape))
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
@@ -110,8 +165,13 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
             buffer = torch.cat([buffer.new_ones(1), found[0].flatten(), found[1].flatten()])
         buffers.append(buffer)
     # All ranks compute first and exchange afterwards, so that none waits for another's turn.
-    for buffer, where in zip(buffers, owner, strict=True):
-        distributed.broadcast(buffer, src=where)
+    kinds = [(where, b.dtype, b.device) for where, b in zip(owner, buffers, strict=True)]
+    for message in together(kinds, [b.numel() * b.element_size() for b in buffers]):
+        flat = torch.cat([buffers[i] for i in message])
+        distributed.broadcast(flat, src=owner[message[0]])
+        parts = torch.split(flat, [buffers[i].numel() for i in message])
+        for i, part in zip(message, parts, strict=True):
+            buffers[i] = part
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):
         groups, size = block.shape[:2]
