@@ -1,14 +1,12 @@
 """SNOpt on one and on two processes: what an iteration and the parts of a refresh take.
 
-    python -m benchmarks.scaling            # measure, about two minutes of processor time
-    python -m benchmarks.scaling --table    # the tables of docs/scaling.md, from the stored results
-    python -m benchmarks.scaling --plot     # docs/scaling.png
+    python -m benchmarks.scaling            # measure, then write docs/scaling.md and its picture
+    python -m benchmarks.scaling --page     # only the page and the picture, from the stored results
 
 Processes have one thread each and talk by gloo over the loopback interface. Solves have fixed
-steps, so that all processes do the same work, and learning rates are zero. Iterations and
-decompositions are counted in seconds of processor time of the process that needed most, so that
-other work on the machine does not enter; messages in seconds that passed, all processes beginning
-together. Every figure is the least of its repeats.
+steps, so that all processes do the same work, and learning rates are zero. Seconds are those that
+passed, of the slowest process, all beginning together; every figure is the least of its repeats.
+The machine has to be quiet.
 """
 
 from __future__ import annotations
@@ -29,14 +27,15 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.environment import environment
-from benchmarks.scaling_fit import CASES, Case, draw, print_tables
+from benchmarks.pages import put
+from benchmarks.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
 from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt, parallel
 
 FILE = Path(__file__).parent / "results" / "scaling.json"
-PICTURE = Path(__file__).parents[1] / "docs" / "scaling.png"
+DOCS = Path(__file__).parents[1] / "docs"
 STEPS = {"method": "rk4", "options": {"step_size": 0.25}}
 #: Floats in the messages that are timed by themselves.
 MESSAGES = (1, 1_000, 10_000, 100_000, 1_000_000)
@@ -88,16 +87,14 @@ def slowest(seconds: float) -> float:
     return float(value)
 
 
-def timed(
-    run: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time
-) -> float:
+def timed(run: Callable[[], object], repeats: int) -> float:
     """Seconds of the slowest process, in the best of some repeats."""
     times = []
     for _ in range(repeats):
         distributed.barrier()
-        start = clock()
+        start = time.perf_counter()
         run()
-        times.append(slowest(clock() - start))
+        times.append(slowest(time.perf_counter() - start))
     return min(times)
 
 
@@ -105,16 +102,15 @@ def timed(
 def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterator[None]:
     """Note the seconds of every call of a function; processes begin a message together."""
     original = getattr(owner, name)
-    clock = time.perf_counter if message else time.process_time
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if message:
             distributed.barrier()
-        start = clock()
+        start = time.perf_counter()
         try:
             return original(*args, **kwargs)
         finally:
-            log.append(clock() - start)
+            log.append(time.perf_counter() - start)
 
     setattr(owner, name, call)
     try:
@@ -153,7 +149,7 @@ def messages(repeats: int) -> dict[str, dict[str, float]]:
             "broadcast": lambda data=data: distributed.broadcast(data, src=0),
         }
         for name, run in runs.items():
-            found[name][str(4 * count)] = timed(run, repeats, time.perf_counter)
+            found[name][str(4 * count)] = timed(run, repeats)
             data.fill_(1.0)
     return found
 
@@ -212,20 +208,18 @@ def started(workers: int, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=FILE)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--plot", action="store_true")
+    parser.add_argument("--page", action="store_true")
     chosen = parser.parse_args()
-    if not (chosen.table or chosen.plot):
+    if not chosen.page:
         os.environ["OMP_NUM_THREADS"] = "1"
         found = {str(workers): started(workers, chosen.repeats) for workers in (1, 2)}
         found["environment"] = environment()
         chosen.out.write_text(json.dumps(found, indent=1) + "\n")
     found = json.loads(chosen.out.read_text())
-    print_tables(found)
-    if chosen.plot:
-        draw(found, PICTURE)
+    put(DOCS / "scaling.md", tables(found))
+    draw(found, DOCS / "scaling.png")
 
 
 if __name__ == "__main__":

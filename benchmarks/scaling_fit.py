@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cost_model import (
+    FLOAT,
     Compute,
     Link,
     Machine,
@@ -24,8 +25,11 @@ from benchmarks.cost_model import (
     refresh_parts,
     refresh_seconds,
 )
+from benchmarks.tables import markdown
 
 REFRESH_EVERY = 100
+WORKERS = (1, 2, 8, 64)
+PARTS = ("all_reduce", "eigh", "broadcast")
 #: A network that was not measured: 10 Gbit/s, 50 microseconds a message.
 ETHERNET = Link(50e-6, 1.25e9)
 
@@ -112,57 +116,82 @@ def ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}"
 
 
-def print_measured(found: dict[str, Any]) -> None:
-    print(
-        "\n| model | processes | examples each | plain | refresh | all_reduce | eigh | broadcast |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+def measured_table(found: dict[str, Any]) -> str:
+    """Milliseconds on one process and on two."""
+    rows = []
     for case in CASES:
         for workers in ("1", "2"):
             for count, row in reversed(found[workers][case.name]["examples"].items()):
-                parts = [row["parts"][name] for name in ("all_reduce", "eigh", "broadcast")]
-                cells = [row["plain"], row["refresh"], *parts]
-                print(f"| {case.name} | {workers} | {count} | {' | '.join(map(ms, cells))} |")
+                cells = [row["plain"], row["refresh"], *(row["parts"][name] for name in PARTS)]
+                rows.append([case.name, workers, count, *map(ms, cells)])
+    return markdown(
+        ["model", "processes", "examples each", "plain", "refresh", *(f"`{p}`" for p in PARTS)],
+        rows,
+    )
 
 
-def print_check(found: dict[str, Any], machine: Machine) -> None:
-    print("\n| model | quantity | predicted | measured | error |")
-    print("|---|---|---|---|---|")
+def bytes_table(found: dict[str, Any]) -> str:
+    """Kilobytes and messages of two processes."""
+    rows = []
+    for case in CASES:
+        sizes = sizes_of(found["1"][case.name])
+        factors, bases = refresh_messages(sizes, 2)
+        counts = [FLOAT * sizes.parameters, sum(factors), sum(bases)]
+        messages = f"{len(factors)} + {len(bases)}"
+        rows.append([case.name, *(f"{count / 1024:,.0f}" for count in counts), messages])
+    return markdown(
+        ["model", "gradients, every iteration", "factors, a refresh", "eigenbases, a refresh",
+         "messages of a refresh"], rows)  # fmt: skip
+
+
+def check_table(found: dict[str, Any]) -> str:
+    """Predicted against measured milliseconds of two processes."""
+    machine, rows = fitted(found), []
     for case in CASES:
         guess = predicted(found, case, machine, 2, case.batch)
         row = found["2"][case.name]["examples"][str(case.batch // 2)]
-        for name in ("plain", "refresh", "all_reduce", "eigh", "broadcast"):
-            true = row[name] if name in row else row["parts"][name]
-            error = 100 * (guess[name] / true - 1)
-            print(f"| {case.name} | {name} | {ms(guess[name])} | {ms(true)} | {error:+.0f}% |")
+        cells = []
+        for kind in ("plain", "refresh"):
+            error = 100 * (guess[kind] / row[kind] - 1)
+            cells.append(f"{ms(guess[kind])} : {ms(row[kind])} ({error:+.0f}%)")
+        cells += [f"{ms(guess[name])} : {ms(row['parts'][name])}" for name in PARTS]
+        rows.append([case.name, *cells])
+    return markdown(["model", "plain", "refresh", *(f"`{name}`" for name in PARTS)], rows)
 
 
-def print_predictions(found: dict[str, Any], networks: dict[str, Machine]) -> None:
-    print("\n| model | network | workers | plain | refresh | amortised |")
-    print("|---|---|---|---|---|---|")
+def prediction_table(found: dict[str, Any]) -> str:
+    """Predicted milliseconds as workers are added, each with its own examples."""
+    rows = []
     for case in CASES:
-        for name, machine in networks.items():
-            for workers in (1, 2, 8, 64):
-                guess = predicted(found, case, machine, workers, workers * case.batch)
-                cells = [guess[kind] for kind in ("plain", "refresh", "amortised")]
-                print(f"| {case.name} | {name} | {workers} | {' | '.join(map(ms, cells))} |")
+        for kind in ("plain", "refresh", "amortised"):
+            for network, machine in networks(fitted(found)).items():
+                guesses = [predicted(found, case, machine, w, w * case.batch) for w in WORKERS]
+                rows.append([case.name, kind, network, *(ms(guess[kind]) for guess in guesses)])
+    return markdown(["model", "iteration", "network", *map(str, WORKERS)], rows)
 
 
-def print_tables(found: dict[str, Any]) -> None:
+def constants(found: dict[str, Any]) -> str:
+    """The fitted constants."""
     machine = fitted(found)
-    for name in ("reduce", "send"):
-        link = getattr(machine, name)
-        print(f"{name}: {1e6 * link.latency:.0f} µs, {link.bandwidth / 1e6:.0f} MB/s")
-    print(f"eigh: {1e6 * machine.eigh_fixed:.0f} µs + {1e9 * machine.eigh_cubic:.2f} ns size³")
-    for case in CASES:
-        sizes = sizes_of(found["1"][case.name])
-        counts = [4 * sizes.parameters, sum(sizes.factor_bytes), sum(sizes.basis_bytes)]
-        factors, bases = refresh_messages(sizes, 2)
-        print(case.name, [f"{n / 1024:.0f} KiB" for n in counts],
-              f"{len(factors)} + {len(bases)} messages")  # fmt: skip
-    print_measured(found)
-    print_check(found, machine)
-    print_predictions(found, networks(machine))
+    rows = [
+        [f"`{name}`", f"{1e6 * link.latency:.0f} µs", f"{link.bandwidth / 1e9:.2g} GB/s"]
+        for name, link in (("all_reduce", machine.reduce), ("broadcast", machine.send))
+    ]
+    rows.append(
+        ["`eigh`", f"{1e6 * machine.eigh_fixed:.0f} µs", f"{1e9 * machine.eigh_cubic:.2g} ns"]
+    )
+    return markdown(["", "α or c", "β or d"], rows)
+
+
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """The tables of docs/scaling.md by their names there."""
+    return {
+        "measured": measured_table(found),
+        "bytes": bytes_table(found),
+        "constants": constants(found),
+        "check": check_table(found),
+        "prediction": prediction_table(found),
+    }
 
 
 def networks(machine: Machine) -> dict[str, Machine]:

@@ -99,12 +99,18 @@ PARTS: dict[str, str] = {
 """What of a data set is meant at scale ``cpu``, if it is not the whole one."""
 
 
-def cut_note(task: str, scale: Scale) -> str:
-    """Say what was cut of a task at a scale; empty if nothing was."""
+def cut_note(task: str, scale: Scale, longer: int = 1) -> str:
+    """Say what was cut of a task at a scale; empty if nothing was.
+
+    Args:
+        task: its name.
+        scale: the scale.
+        longer: how many times as long as usual the runs are.
+    """
     if scale == "full":
         return ""
     config = configuration(task, "adam", scale)
-    words = [f"{config.train.iterations} iterations"]
+    words = [f"{longer * (config.train.iterations or 0)} iterations"]
     if config.model.kind == "image" and config.model.width != 64:
         words.append(f"{config.model.width} channels instead of 64")
     note = f"{task}: {', '.join(words)}"
