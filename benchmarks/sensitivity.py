@@ -72,6 +72,7 @@ def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
         "lr": {f"{v:g}": ours(lr=v) for v in RATES},
         "lr of Adam": {f"{v:g}": adam(v) for v in RATES},
         "lr of `rule='amortized'`": {f"{v:g}": ours(lr=v, **amortized) for v in RATES},
+        "lr of `rule='kronecker'`": {f"{v:g}": ours(lr=v, rule="kronecker") for v in RATES},
         "rule": {v: ours(rule=v) for v in ("amortized", "kronecker")},
         "refresh_first, refresh_every": {
             f"{a}, {b}": ours(refresh_first=a, refresh_every=b)

@@ -19,7 +19,7 @@ __all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refr
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
     "adam": {"lr": 5e-3, "momentum": 0.9, "damping": 1e-8, "decay": 0.99, "fallback_lr": 5e-3},
     "amortized": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.75, "fallback_lr": 1e-3},
-    "kronecker": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "fallback_lr": 1e-3},
+    "kronecker": {"lr": 5e-3, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "fallback_lr": 1e-3},
 }
 
 
