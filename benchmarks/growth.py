@@ -152,7 +152,7 @@ def main() -> None:
     """Grow what the command line asks for, writing after each axis."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth")
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
-    parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.json")
     chosen = parser.parse_args()
     for axis in chosen.axes:

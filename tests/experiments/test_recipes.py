@@ -75,6 +75,11 @@ def test_a_shorter_run_has_its_schedule_in_proportion():
     assert cpu.train.iterations == 300
 
 
+@pytest.mark.parametrize("task", RECIPES)
+def test_adamw_is_not_adam(task):
+    assert recipe(task, "adamw").optimizer.weight_decay > 0
+
+
 def test_the_grid_is_the_papers():
     assert DAMPING == (0.1, 0.05, 0.03)
     assert [len(grid(name)) for name in ("adam", "sgd", "snopt_amortized")] == [33, 33, 33]

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from snopt.train import TrainConfig
 
 __all__ = [
+    "ADAMW_DECAY",
     "DataConfig",
     "Experiment",
     "HorizonConfig",
@@ -123,6 +124,10 @@ class SolverConfig:
     adjoint: str = "checkpoint"
     horizon: float = 1.0
     compile: bool = False
+
+
+ADAMW_DECAY = 1e-2
+"""Weight decay of recipes with AdamW, torch's own default: without any it would be Adam."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from snopt.base.errors import unknown
 from snopt.experiments.config import (
+    ADAMW_DECAY,
     DataConfig,
     Experiment,
     ModelConfig,
@@ -61,12 +62,13 @@ def _embedded(
         raise unknown("optimizer", optimizer, RATES)
     plane = name != "digits" and optimizer == "sgd"
     lr = SGD_IN_THE_PLANE if plane else RATES[optimizer]
+    decay = ADAMW_DECAY if optimizer == "adamw" else 0.0
     config = Experiment(
         task=name,
         scale=scale,
         data=DataConfig(name),
         model=model,
-        optimizer=OptimizerConfig(optimizer, lr),
+        optimizer=OptimizerConfig(optimizer, lr, weight_decay=decay),
         train=train,
     )
     return smoke(config) if scale == "smoke" else config

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from snopt.base.errors import unknown
-from snopt.experiments.config import OptimizerConfig
+from snopt.experiments.config import ADAMW_DECAY, OptimizerConfig
 
 __all__ = ["PUBLISHED", "optimizer_for"]
 
@@ -111,12 +111,14 @@ def optimizer_for(task: str, name: str) -> OptimizerConfig:
     Example:
         >>> optimizer_for("gas", "snopt_amortized").damping
         0.05
-        >>> optimizer_for("mnist", "adamw").lr  # Adam's
-        0.001
+        >>> adamw = optimizer_for("mnist", "adamw")
+        >>> adamw.lr, adamw.weight_decay  # Adam's rate
+        (0.001, 0.01)
     """
     published: dict[str, OptimizerConfig] = {config.name: config for config in PUBLISHED[task]}
     adam = published["adam"]
-    known = {**published, **OTHERS, "adamw": replace(adam, name="adamw")}
+    adamw = replace(adam, name="adamw", weight_decay=ADAMW_DECAY)
+    known = {**published, **OTHERS, "adamw": adamw}
     if name not in known:
         raise unknown("optimizer", name, known)
     if name in published:
