@@ -58,15 +58,15 @@ def parse(words: Sequence[str]) -> int:
         raise ImportError(
             "the command line needs tyro, which is not installed: pip install 'snopt[cli]'"
         ) from error
-    code: int = tyro.extras.subcommand_cli_from_dict(
-        VERBS,
-        prog="snopt",
-        description=DESCRIPTION,
-        args=gathered(words),
-        # A flag is there or it is not: no --no-quiet.
-        config=(tyro.conf.FlagCreatePairsOff,),
-        registry=spoken(tyro.constructors),
-    )
+    with spoken(tyro.constructors):
+        code: int = tyro.extras.subcommand_cli_from_dict(
+            VERBS,
+            prog="snopt",
+            description=DESCRIPTION,
+            args=gathered(words),
+            # A flag is there or it is not: no --no-quiet.
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
     return code
 
 
