@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,11 @@ from snopt.train.task import Parts, Task
 __all__ = ["World", "join", "traffic"]
 
 T = TypeVar("T")
+
+LETTING_GO = 0.2
+"""Seconds that a process waits at its end. Gloo's threads outlive their group and may still hold
+tensors of the last messages; a thread that lets go of one while the interpreter is ending aborts
+the process, and torchrun takes a finished run for a failed one."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ def join(device: str | torch.device | None = None) -> Iterator[World]:
     finally:
         if not joined:
             distributed.destroy_process_group()
+            time.sleep(LETTING_GO)
 
 
 def _device(wanted: str | torch.device | None, several: bool) -> torch.device:
