@@ -58,7 +58,7 @@ def parse(words: Sequence[str]) -> int:
         raise ImportError(
             "the command line needs tyro, which is not installed: pip install 'snopt[cli]'"
         ) from error
-    with spoken(tyro.constructors):
+    with without_none(tyro.constructors):
         code: int = tyro.extras.subcommand_cli_from_dict(
             VERBS,
             prog="snopt",
@@ -70,7 +70,7 @@ def parse(words: Sequence[str]) -> int:
     return code
 
 
-def spoken(constructors: Any) -> Any:
+def without_none(constructors: Any) -> Any:
     """Return tyro's rules, with one more: what may be left out is never said as ``None``.
 
     Without it ``TaskName | None`` offers ``None`` among the tasks.

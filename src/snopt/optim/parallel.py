@@ -7,7 +7,7 @@ averages over examples. Without a process group every function here does nothing
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
@@ -66,6 +66,21 @@ def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]
     return messages
 
 
+def _exchanged(
+    parts: Sequence[Tensor], kinds: Sequence[int], send: Callable[[Tensor, int], object]
+) -> list[Tensor]:
+    """Send vectors in few messages, and return what has become of each."""
+    back = list(parts)
+    wholes = [(kind, part.dtype, part.device) for kind, part in zip(kinds, parts, strict=True)]
+    for message in together(wholes, [part.nbytes for part in parts]):
+        flat = torch.cat([parts[i] for i in message])
+        send(flat, kinds[message[0]])
+        lengths = [len(parts[i]) for i in message]
+        for i, part in zip(message, torch.split(flat, lengths), strict=True):
+            back[i] = part
+    return back
+
+
 def average_sums(slots: Mapping[str, Slot], sizes: Mapping[str, list[list[int]]]) -> None:
     """Average the recorded sums over the ranks that recorded something; add up the batches.
 
@@ -75,32 +90,20 @@ def average_sums(slots: Mapping[str, Slot], sizes: Mapping[str, list[list[int]]]
     """
     if world_size() == 1:
         return
-    names = list(slots)
-    like = [_head(slot) for slot in slots.values()]
-    counts = [
-        len(head) + slots[name].view.groups * sum(b * b for mode in sizes[name] for b in mode)
-        for name, head in zip(names, like, strict=True)
-    ]
-    for message in together(
-        [(head.dtype, head.device) for head in like],
-        [head.element_size() * count for head, count in zip(like, counts, strict=True)],
-    ):
-        flat = torch.cat([_packed(slots[names[i]], sizes[names[i]]) for i in message])
-        distributed.all_reduce(flat)
-        for i, part in zip(message, torch.split(flat, [counts[i] for i in message]), strict=True):
-            _unpack(slots[names[i]], part)
-
-
-def _head(slot: Slot) -> Tensor:
-    """What is sent before a slot's blocks: whether it recorded, for how long, how many examples."""
-    sums, weight = slot.sums, slot.view.parameters[0]
-    values = [float(sums.modes is not None), sums.duration, float(sums.batch)]
-    return weight.new_tensor(values, dtype=torch.promote_types(weight.dtype, torch.float32))
+    parts = [_packed(slot, sizes[name]) for name, slot in slots.items()]
+    added = _exchanged(parts, [0] * len(parts), lambda flat, _: distributed.all_reduce(flat))
+    for slot, part in zip(slots.values(), added, strict=True):
+        _unpack(slot, part)
 
 
 def _packed(slot: Slot, sizes: list[list[int]]) -> Tensor:
-    """A slot's sums as one vector; every rank sends one, also with nothing to give."""
-    head, sums = _head(slot), slot.sums
+    """A slot's sums as one vector; every rank sends one, also with nothing to give.
+
+    It begins with whether the rank recorded the slot, for how long, and on how many examples.
+    """
+    sums, weight = slot.sums, slot.view.parameters[0]
+    values = [float(sums.modes is not None), sums.duration, float(sums.batch)]
+    head = weight.new_tensor(values, dtype=torch.promote_types(weight.dtype, torch.float32))
     if sums.modes is None:
         groups = slot.view.groups
         sums.modes = [[head.new_zeros(groups, b, b) for b in mode] for mode in sizes]
@@ -165,13 +168,7 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
             buffer = torch.cat([buffer.new_ones(1), found[0].flatten(), found[1].flatten()])
         buffers.append(buffer)
     # All ranks compute first and exchange afterwards, so that none waits for another's turn.
-    kinds = [(where, b.dtype, b.device) for where, b in zip(owner, buffers, strict=True)]
-    for message in together(kinds, [b.numel() * b.element_size() for b in buffers]):
-        flat = torch.cat([buffers[i] for i in message])
-        distributed.broadcast(flat, src=owner[message[0]])
-        parts = torch.split(flat, [buffers[i].numel() for i in message])
-        for i, part in zip(message, parts, strict=True):
-            buffers[i] = part
+    buffers = _exchanged(buffers, owner, lambda flat, where: distributed.broadcast(flat, src=where))
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):
         groups, size = block.shape[:2]
