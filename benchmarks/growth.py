@@ -27,9 +27,9 @@ import snopt
 from benchmarks.environment import environment
 from benchmarks.optimizer_cost import always, iteration
 from benchmarks.timing import interleave, summary
+from snopt.lab.paper.growth import slope
+from snopt.lab.paper.live_tensors import peak_megabytes
 from snopt.optim import SNOpt
-from snopt.paper.growth import slope
-from snopt.paper.live_tensors import peak_megabytes
 
 RESULTS = Path(__file__).parent / "results"
 MB = 2**20

@@ -20,7 +20,7 @@ from benchmarks.cases import CASES
 from benchmarks.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.environment import environment
 from benchmarks.timing import interleave, ratios, summary
-from snopt.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.peak import in_fresh_process, rise
 
 RESULTS = Path(__file__).parent / "results"
 Measured = dict[str, dict[str, object]]

@@ -19,7 +19,7 @@ import torchdiffeq
 from torch import Tensor, nn
 
 from benchmarks.environment import environment
-from snopt.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.peak import in_fresh_process, rise
 
 BATCH, WIDTH = 128, 256
 RESULTS = Path(__file__).parent / "results"

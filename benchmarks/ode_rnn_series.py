@@ -62,7 +62,7 @@ def model(name: str) -> ODERNN:
 def series() -> tuple[str, Tensor, Tensor | None, Tensor]:
     """One batch: where it is from, observations, lengths, labels."""
     if os.environ.get("SNOPT_DATA"):
-        from snopt.data import load
+        from snopt.lab.data import load
 
         order = torch.Generator().manual_seed(0)
         splits = load("spoken_arabic_digits", preprocessing="paper")  # its 27 channels

@@ -27,8 +27,8 @@ from benchmarks.cases import CASES, build
 from benchmarks.contenders import BASELINE, CONTENDERS, SETTLING
 from benchmarks.environment import environment
 from benchmarks.timing import interleave, ratios, summary
+from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.optim import SNOpt
-from snopt.paper.peak import in_fresh_process, rise
 
 RESULTS = Path(__file__).parent / "results"
 REFRESH_EVERY = 100

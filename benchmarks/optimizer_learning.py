@@ -29,8 +29,8 @@ from torch.nn import functional
 import snopt
 from benchmarks.environment import environment
 from benchmarks.optimizer_tasks import TASKS, Task
-from snopt.experiments.config import OptimizerConfig
-from snopt.experiments.optimizers import make_optimizers
+from snopt.lab.config import OptimizerConfig
+from snopt.lab.optimizers.registry import make_optimizers
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)

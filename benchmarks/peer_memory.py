@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.peer_engines import OURS, PEERS, left_out, trial
-from snopt.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.peak import in_fresh_process, rise
 
 
 def measure(case: str, budget: float) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from snopt.paper.curves import clean, plot
-from snopt.paper.page import read_result
+from snopt.lab.paper.curves import clean, plot
+from snopt.lab.paper.page import read_result
 
 DOCS = Path(__file__).parents[1] / "docs"
 TASKS = {"MNIST": "MNIST", "CIFAR10": "CIFAR-10 (a fifth of its training images)"}

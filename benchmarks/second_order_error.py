@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import environment
-from snopt.paper.derivatives import measure_errors
-from snopt.paper.problems import CASES
+from snopt.lab.paper.derivatives import measure_errors
+from snopt.lab.paper.problems import CASES
 
 FILE = Path(__file__).parent / "results" / "second_order_error.json"
 PICTURE = FILE.with_suffix(".png")

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import environment
-from snopt.paper.growth import AXES, METHODS, Size, slope
-from snopt.paper.live_tensors import peak_megabytes
-from snopt.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.growth import AXES, METHODS, Size, slope
+from snopt.lab.paper.live_tensors import peak_megabytes
+from snopt.lab.paper.peak import in_fresh_process, rise
 
 FILE = Path(__file__).parent / "results" / "second_order_memory.json"
 

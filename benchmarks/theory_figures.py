@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import snopt
-from snopt.curvature.low_rank import LowRank
-from snopt.curvature.outer_products import gradient_factor, hessian_factors
+from snopt.second_order.low_rank import LowRank
+from snopt.second_order.outer_products import gradient_factor, hessian_factors
 
 FOLDER = Path(__file__).parents[1] / "docs" / "theory"
 TIMES = (0.0, 1.0)

@@ -37,7 +37,7 @@ def draw(flow, data, picture, count=120):
 
 def main(iterations=300, batch_size=256, picture=Path("out/cnf.png")):
     torch.manual_seed(0)
-    splits = snopt.data.load("two_moons")
+    splits = snopt.lab.data.load("two_moons")
     flow = CNF(2, hidden=(32, 32), rtol=1e-3, atol=1e-3)
     optimizer = snopt.SNOpt(flow, lr=2e-2)
     losses = []

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from snopt.cli.compare import compare
-from snopt.report import write_report
+from snopt.lab.cli.compare import compare
+from snopt.lab.report import write_report
 
 
 def main(seeds: int = 3, iterations: int | None = None, out: Path = Path("out/demo")) -> Path:

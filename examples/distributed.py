@@ -38,7 +38,7 @@ def main(iterations=40, batch_size=256):
     rank, size = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
     optimizer = snopt.SNOpt(model, lr=1e-2)
 
-    train = snopt.data.load("two_moons").train
+    train = snopt.lab.data.load("two_moons").train
     generator = torch.Generator().manual_seed(0)  # the same batches everywhere
     for iteration in range(1, iterations + 1):
         batch = train.batch(torch.randint(len(train), (batch_size,), generator=generator))

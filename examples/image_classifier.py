@@ -16,9 +16,9 @@ from snopt.models import ConvField
 
 def images():
     try:
-        return snopt.data.load("mnist")
-    except snopt.data.DataNotFound:
-        return snopt.data.load("digits")
+        return snopt.lab.data.load("mnist")
+    except snopt.lab.data.DataNotFound:
+        return snopt.lab.data.load("digits")
 
 
 def classifier(pixels, width=16):

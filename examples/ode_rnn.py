@@ -24,7 +24,7 @@ def observe(batch, count=15):
 
 def main(iterations=80, batch_size=128):
     torch.manual_seed(0)
-    splits = snopt.data.load("spirals")
+    splits = snopt.lab.data.load("spirals")
     model = ODERNN(channels=2, classes=splits.spec.classes, hidden=16)
     optimizer = snopt.SNOpt(model, lr=2e-2)
     print(optimizer.summary())  # the GRU cell is left to Adam

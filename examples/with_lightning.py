@@ -57,7 +57,7 @@ def loader(part, count):
 
 def fit(epochs, out="out/lightning", resume_from=None):
     lightning.seed_everything(0, verbose=False)
-    module, splits = Moons(), snopt.data.load("two_moons")
+    module, splits = Moons(), snopt.lab.data.load("two_moons")
     keep = ModelCheckpoint(dirpath=out, filename="{epoch}", enable_version_counter=False)
     trainer = lightning.Trainer(
         max_epochs=epochs, gradient_clip_val=1.0, callbacks=[keep], default_root_dir=out,

@@ -32,11 +32,11 @@ import torch
 from torch import nn
 
 import snopt.models
-from snopt.cli import main as cli
-from snopt.cli.train import configured, with_target
-from tests.data.files import small_registry, write_all
+from snopt.lab.cli import main as cli
+from snopt.lab.cli.train import configured, with_target
+from tests.lab.data.files import small_registry, write_all
+from tests.lab.report.fabricate import write_run
 from tests.pages import PAGES, ROOT, Block, anchors, blocks, commands, links, read, slug
-from tests.report.fabricate import write_run
 
 Names = dict[str, Any]
 

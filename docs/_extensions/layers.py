@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 DOCS = Path(__file__).parents[1]
-WIDTH, ROW, GAP, LEFT, BOX = 860, 40, 14, 64, 116
+WIDTH, ROW, GAP, LEFT, BOX = 860, 40, 14, 64, 124
 
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #7a8490; }
@@ -29,9 +29,9 @@ def table(page: str) -> list[tuple[str, list[str], str]]:
         >>> table("| L1 | `ode`, `data` | the solver; data sets |")
         [('L1', ['ode', 'data'], 'the solver; data sets')]
     """
-    rows = re.findall(r"^\| (L\d) \| ([^|]+) \| ([^|]+) \|$", page, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (L\d+) \| ([^|]+) \| ([^|]+) \|$", page, flags=re.MULTILINE)
     return [
-        (level, re.findall(r"`(\w+)`", names), concern.replace("`", ""))
+        (level, re.findall(r"`([\w.]+)`", names), concern.replace("`", ""))
         for level, names, concern in rows
     ]
 

@@ -7,7 +7,10 @@
 torch.Size([2, 2])
 """
 
-from snopt import data, models
+from importlib import import_module
+from types import ModuleType
+
+from snopt import models
 from snopt.adjoint import (
     NeuralODE,
     NodeObserver,
@@ -18,16 +21,24 @@ from snopt.adjoint import (
     odeint_adjoint,
 )
 from snopt.base.errors import SolveError
-from snopt.curvature import KroneckerOptions
-from snopt.curvature.cost_to_go import CostToGo
-from snopt.curvature.low_rank import low_rank
-from snopt.curvature.matrix_odes import differential_programming
-from snopt.curvature.products import ggn_vector_product, hessian_vector_product
 from snopt.horizon import HorizonOptimizer
+from snopt.kronecker import KroneckerOptions
 from snopt.ode import Seminorm, SolveStats
 from snopt.optim import SNOpt
+from snopt.second_order.cost_to_go import CostToGo
+from snopt.second_order.low_rank import low_rank
+from snopt.second_order.matrix_odes import differential_programming
+from snopt.second_order.products import ggn_vector_product, hessian_vector_product
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import ``snopt.lab`` on first use; the library itself never needs it."""
+    if name == "lab":
+        return import_module("snopt.lab")
+    raise AttributeError(f"module 'snopt' has no attribute {name!r}")
+
 
 __all__ = [
     "CostToGo",
@@ -42,7 +53,6 @@ __all__ = [
     "SolveStats",
     "Stages",
     "UniformGrid",
-    "data",
     "differential_programming",
     "ggn_vector_product",
     "hessian_vector_product",

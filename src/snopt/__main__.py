@@ -2,7 +2,7 @@
 
 import sys
 
-from snopt.cli.main import main
+from snopt.lab.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

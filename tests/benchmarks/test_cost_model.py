@@ -15,9 +15,9 @@ from benchmarks.cost_model import (
     refresh_seconds,
 )
 from benchmarks.scaling_fit import line
+from snopt.lab.train import Parts
+from snopt.lab.train.parallel import traffic
 from snopt.optim import SNOpt
-from snopt.train import Parts
-from snopt.train.parallel import traffic
 
 MACHINE = Machine(Link(1e-4, 1e9), Link(2e-4, 2e9), eigh_fixed=1e-4, eigh_cubic=1e-9)
 SIZES = Sizes(1000, (((1, 10), (1, 20)), ((2, 30),)))

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from snopt.base.errors import UnknownName
-from snopt.curvature.matrix_odes import differential_programming
 from snopt.horizon.terms import horizon_terms, penalty_slopes
 from snopt.horizon.window import practical_Q_Tu
+from snopt.second_order.matrix_odes import differential_programming
 from tests.horizon.problems import DTYPE, Drift, Forced, Growth, cost_of
 from tests.problems_second_order import (
     POINTS,

@@ -10,7 +10,7 @@ from torch import nn
 import snopt
 from snopt.base.errors import UnknownName
 from snopt.base.types import leaves
-from snopt.layers import recording
+from snopt.kronecker import recording
 from snopt.models import CNF
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}

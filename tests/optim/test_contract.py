@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import snopt
-from snopt.curvature import KroneckerOptions
+from snopt.kronecker import KroneckerOptions
 from snopt.optim import SNOpt
 from tests.optim.problems import (
     Field,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from snopt.curvature import KroneckerOptions
+from snopt.kronecker import KroneckerOptions
 from snopt.optim import SNOpt
 from tests.optim.problems import image_batch, mixed_model, same_parameters, train
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.observer import NodeObserver
+from snopt.base.isolation import solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
-from snopt.layers import solver
 from snopt.ode.settings import Settings
 from snopt.ode.solution import SolveStats
 

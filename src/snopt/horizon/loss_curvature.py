@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from snopt.adjoint.block import NeuralODE
+from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves, real_dtype
 from snopt.horizon.measure import ends_at_horizon
-from snopt.layers import preserving
 
 __all__ = ["loss_curvature"]
 

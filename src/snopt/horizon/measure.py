@@ -26,9 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
+from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves, real_dtype
-from snopt.curvature.flat_problem import RunningCost
-from snopt.layers import preserving
+from snopt.second_order.flat_problem import RunningCost
 
 __all__ = [
     "Curvature",

@@ -12,13 +12,13 @@ from torch import nn
 
 from snopt.adjoint.block import NeuralODE
 from snopt.base.errors import unknown
-from snopt.curvature.flat_problem import RunningCost
 from snopt.horizon.counts import Counts
 from snopt.horizon.loss_curvature import loss_curvature
 from snopt.horizon.measure import Curvature, Listener, Reduction
 from snopt.horizon.policy import Bounds, Policy, PolicyFunction, Trust, policy_function
 from snopt.horizon.terms import Penalty, penalty_slopes
 from snopt.horizon.window import Averages, Window, practical_Q_Tu
+from snopt.second_order.flat_problem import RunningCost
 
 __all__ = ["HorizonOptimizer", "Record"]
 

@@ -38,9 +38,9 @@ from torch import Tensor, nn
 
 from snopt.base.errors import unknown
 from snopt.base.types import State
-from snopt.curvature.derivatives import pullback
-from snopt.curvature.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
-from snopt.curvature.integration import Solver
+from snopt.second_order.derivatives import pullback
+from snopt.second_order.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
+from snopt.second_order.integration import Solver
 
 __all__ = ["HorizonTerms", "Penalty", "Terminal", "horizon_terms", "penalty_slopes"]
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from torch import nn
 
 from snopt.base.errors import unknown
-from snopt.curvature import KroneckerOptions
+from snopt.kronecker import KroneckerOptions
 from snopt.optim.coverage import Scope
 from snopt.optim.guard import OnDivergence
 from snopt.optim.update import Graft, Rule

@@ -8,8 +8,7 @@ from typing import Literal, TypeAlias
 from torch import nn
 
 from snopt.adjoint.block import NeuralODE
-from snopt.curvature import Slot
-from snopt.layers import ConvForm, is_covered, view_of
+from snopt.kronecker import ConvForm, Slot, is_covered, view_of
 
 __all__ = ["Scope", "blocks_of", "cover", "unwrapped"]
 

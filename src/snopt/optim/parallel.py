@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import torch
 from torch import Tensor, distributed
 
-from snopt.curvature import Slot
-from snopt.precondition import robust_eigh
+from snopt.kronecker import Slot
+from snopt.optim.eigh import robust_eigh
 
 __all__ = ["average_sums", "owners", "shared_eigh", "together", "world_size"]
 

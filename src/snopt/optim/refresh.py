@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from snopt.curvature import LayerFactors, Slot
+from snopt.kronecker import LayerFactors, Slot
 from snopt.optim.guard import Counts, warn_once
 from snopt.optim.parallel import shared_eigh, world_size
 from snopt.optim.update import LayerState, averaged, change_basis

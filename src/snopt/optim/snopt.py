@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from snopt.curvature import FieldObserver, KroneckerOptions, KroneckerRecorder, LayerFactors, Slot
+from snopt.kronecker import FieldObserver, KroneckerOptions, KroneckerRecorder, LayerFactors, Slot
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, blocks_of, cover, unwrapped
 from snopt.optim.fallback import fallback_step
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
+from snopt.optim.scaling import kl_scale
 from snopt.optim.state import checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise
 from snopt.optim.update import Graft, Hyper, LayerState, Rule, Update, slot_update
-from snopt.precondition import kl_scale
 
 __all__ = ["SNOpt"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from snopt.curvature import KroneckerRecorder, Slot
+from snopt.kronecker import KroneckerRecorder, Slot
 from snopt.optim.config import Config
 
 __all__ = ["Row", "Summary", "summarise"]

@@ -12,18 +12,10 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from snopt.curvature import LayerFactors, Slot
-from snopt.precondition import (
-    Bases,
-    adam,
-    amortized,
-    carry_second_moment,
-    graft,
-    rotate,
-    rotate_back,
-    tikhonov,
-    transitions,
-)
+from snopt.kronecker import LayerFactors, Slot
+from snopt.optim.eigenbasis import Bases, carry_second_moment, rotate, rotate_back, transitions
+from snopt.optim.rules import adam, amortized, tikhonov
+from snopt.optim.scaling import graft
 
 __all__ = [
     "Graft",

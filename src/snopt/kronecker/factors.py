@@ -1,0 +1,307 @@
+"""Kronecker factors of one layer: from one call's rows to averaged, readable matrices.
+
+Rows are in the canonical layout of :mod:`snopt.kronecker.view`, ``[groups, batch, shared,
+features]``. Write N for the batch, S for the shared positions of one call, and suppose the loss
+averages over the batch, so that the gradient of one example reaches the layer as g / N. The
+factors of one call are normalised so that Ā ⊗ B̄ approximates the Gauss-Newton matrix of the
+*mean* loss:
+
+=========  ===========================  ==================================================
+sharing    A                            B
+=========  ===========================  ==================================================
+expand     1/N Σ z zᵀ                   N/S Σ g gᵀ            (KFC, Grosse and Martens 2016)
+reduce     1/N Σ z̄ z̄ᵀ, z̄ = mean_s z    N Σ ĝ ĝᵀ, ĝ = Σ_s g   (Eschenhagen et al. 2023)
+trace      Σ ‖g‖² z zᵀ, trace one       N Σ ‖z‖² g gᵀ         (TKFAC, Gao et al. 2020)
+=========  ===========================  ==================================================
+
+Over time they are integrated (eq. ``q-kfac``): a call at a quadrature node counts with the
+node's weight. See docs/theory/kronecker.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from snopt.kronecker.conv import ConvView
+from snopt.kronecker.view import LayerView
+
+__all__ = [
+    "FactorSums",
+    "LayerFactors",
+    "Modes",
+    "Oversize",
+    "Sharing",
+    "block_sizes",
+    "call_factors",
+    "gram_blocks",
+]
+
+Sharing: TypeAlias = Literal["expand", "reduce", "trace"]
+Oversize: TypeAlias = Literal["block", "diagonal"]
+#: For each mode, the blocks ``[groups, b, b]`` on the diagonal of its factor.
+Modes: TypeAlias = list[list[Tensor]]
+
+
+def block_sizes(size: int, max_size: int, oversize: Oversize) -> list[int]:
+    """Cut a mode that is too large for one factor.
+
+    Args:
+        size: size of the mode.
+        max_size: the largest factor allowed.
+        oversize: ``"block"``: as few, nearly equal, blocks as fit; ``"diagonal"``: none, the
+            mode keeps its own coordinates.
+
+    Example:
+        >>> block_sizes(5, 8, "block"), block_sizes(10, 4, "block"), block_sizes(10, 4, "diagonal")
+        ([5], [4, 3, 3], [])
+    """
+    if size <= max_size:
+        return [size]
+    if oversize == "diagonal":
+        return []
+    count = -(-size // max_size)
+    return [size // count + (1 if i < size % count else 0) for i in range(count)]
+
+
+def gram_blocks(
+    x: Tensor, sizes: Sequence[int], scale: float, weight: Tensor | None = None
+) -> list[Tensor]:
+    """Sum ``w x xᵀ`` over rows, block by block on the diagonal.
+
+    Args:
+        x: rows ``[groups, rows, features]``.
+        sizes: block sizes; their sum is ``features``, or there are none.
+        scale: of the sums.
+        weight: w of each row, ``[groups, rows, 1]``.
+
+    Example:
+        >>> gram_blocks(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), [2], 0.5)[0]
+        tensor([[[ 5.,  7.],
+                 [ 7., 10.]]])
+    """
+    if not sizes:
+        return []
+    parts = [x] if len(sizes) == 1 else x.split(list(sizes), dim=-1)
+    return [(part.mT @ (part if weight is None else part * weight)).mul_(scale) for part in parts]
+
+
+def _joined(x: Tensor) -> Tensor:
+    """Rows ``[groups, batch · shared, features]`` of the canonical layout.
+
+    A convolution's features are far apart in memory; if rows have to be copied, they are copied
+    the way they lie.
+    """
+    return x.flatten(1, 2) if x.stride(-1) == 1 else x.permute(0, 3, 1, 2).flatten(2).mT
+
+
+def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
+    """Add lists of tensors up, into the first."""
+    parts = iter(parts)
+    total = next(parts)
+    for part in parts:
+        for block, more in zip(total, part, strict=True):
+            block += more
+    return total
+
+
+def _diagonal_blocks(matrix: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Cut the diagonal blocks out of a matrix ``[groups, d, d]``."""
+    out, start = [], 0
+    for size in sizes:
+        out.append(matrix[:, start : start + size, start : start + size])
+        start += size
+    return out
+
+
+def _accumulation(x: Tensor) -> Tensor:
+    """Half precision is summed in single precision."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def call_factors(
+    view: LayerView,
+    z: Tensor,
+    g: Tensor,
+    *,
+    sharing: Sharing = "expand",
+    sizes: Sequence[Sequence[int]] | None = None,
+    inputs: bool = True,
+) -> Modes:
+    """Factors of one call of a layer: A(t) and B(t) of eq. ``q-kfac`` when called in a field.
+
+    Args:
+        view: the layer.
+        z: its input, as the layer saw it.
+        g: the gradient of the loss with respect to its output.
+        sharing: what to do with the shared positions; see the module's table.
+        sizes: block sizes of each mode; one block each if not given.
+        inputs: whether to compute the input factors too; False when the same inputs have been
+            counted already, with another g.
+
+    Returns:
+        For each mode its blocks: B first, then A (or its two axis factors, each summed over the
+        other axis).
+
+    Example:
+        >>> from snopt.kronecker import LinearView
+        >>> view = LinearView(torch.nn.Linear(1, 1, bias=False))
+        >>> B, A = call_factors(view, torch.tensor([[1.0], [3.0]]), torch.tensor([[0.5], [0.5]]))
+        >>> A[0], B[0]
+        (tensor([[[5.]]]), tensor([[[1.]]]))
+    """
+    if sizes is None:
+        sizes = [[size] for size in view.mode_sizes]
+    z, g_rows = _accumulation(z), view.output_gradients(_accumulation(g))
+    N, S = g_rows.shape[1:3]
+    per_axis = isinstance(view, ConvView) and view.form == "per_axis"
+    if per_axis or sharing == "expand":
+        B = gram_blocks(_joined(g_rows), sizes[0], N / S)
+        if not inputs:
+            return [B, *([] for _ in sizes[1:])]
+        if isinstance(view, ConvView) and view.form == "per_axis":
+            channels = _diagonal_blocks(view.channel_gram(z) / N, sizes[1]) if sizes[1] else []
+            kernel = _diagonal_blocks(view.kernel_gram(z) / N, sizes[2]) if sizes[2] else []
+            return [B, channels, kernel]
+        parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
+        return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
+    z_rows = view.inputs(z)
+    if sharing == "reduce":
+        B = gram_blocks(g_rows.sum(2), sizes[0], N)
+        return [B, gram_blocks(z_rows.mean(2), sizes[1], 1 / N) if inputs else []]
+    z_rows, g_rows = _joined(z_rows), _joined(g_rows)
+    B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
+    return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
+
+
+@dataclass
+class FactorSums:
+    """What has been recorded of one layer since the last refresh.
+
+    Attributes:
+        modes: sums of weighted call factors, or None before the first.
+        batch: the largest batch of a call.
+        duration: sum of the quadrature weights of the nodes it was called at.
+        dropped: calls left out because they were not finite.
+    """
+
+    modes: Modes | None = None
+    batch: int = 0
+    duration: float = 0.0
+    dropped: int = 0
+
+    def add(self, call: Modes, *, weight: float, batch: int) -> None:
+        """Add the factors of one call with its quadrature weight."""
+        if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
+            # One overflow (a loss scale too high, a solve that blew up) must not spoil the
+            # sums of the calls around it.
+            self.dropped += 1
+            return
+        self.batch = max(self.batch, batch)
+        if self.modes is None:
+            self.modes = [[weight * block for block in mode] for mode in call]
+            return
+        for mode, new in zip(self.modes, call, strict=True):
+            for total, block in zip(mode, new, strict=False):
+                total.add_(block, alpha=weight)
+
+
+@dataclass
+class LayerFactors:
+    """The Kronecker factors of one layer after a refresh.
+
+    Attributes:
+        modes: for each mode, outputs first, its diagonal blocks ``[groups, b, b]``.
+        sizes: size of each mode.
+    """
+
+    modes: Modes
+    sizes: tuple[int, ...] = field(default=())
+
+    @property
+    def B(self) -> Tensor:
+        """Factor of the output gradients, ``[out, out]`` (or ``[groups, out, out]``).
+
+        The identity where the mode was left diagonal (``max_size``, ``max_ratio``).
+        """
+        return _ungrouped(_dense(self.modes[0], self.sizes[0]))
+
+    @property
+    def A(self) -> Tensor:
+        """Factor of the inputs, ``[in, in]`` (or ``[groups, in, in]``).
+
+        For a convolution seen axis by axis it is the Kronecker product of the factor of the
+        channels and that of the kernel positions.
+        """
+        dense = [_dense(m, n) for m, n in zip(self.modes[1:], self.sizes[1:], strict=True)]
+        total = dense[0]
+        for matrix in dense[1:]:
+            groups, d, e = total.shape[0], total.shape[1], matrix.shape[1]
+            total = torch.einsum("gij,gkl->gikjl", total, matrix).reshape(groups, d * e, d * e)
+        return _ungrouped(total)
+
+
+def _dense(blocks: list[Tensor], size: int) -> Tensor:
+    """Put blocks on the diagonal of one matrix; no block at all means the identity."""
+    if not blocks:
+        return torch.eye(size)[None]
+    if len(blocks) == 1:
+        return blocks[0]
+    groups = range(blocks[0].shape[0])
+    return torch.stack([torch.block_diag(*[block[g] for block in blocks]) for g in groups])
+
+
+def _ungrouped(matrix: Tensor) -> Tensor:
+    return matrix[0] if matrix.shape[0] == 1 else matrix
+
+
+def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
+    """Divide a factor by its trace, group by group, in place.
+
+    Example:
+        >>> unit_trace([2 * torch.eye(2)[None]])[0].diagonal(dim1=-2, dim2=-1)
+        tensor([[0.5000, 0.5000]])
+    """
+    if not blocks:
+        return []
+    traces = [block.diagonal(dim1=-2, dim2=-1).sum(-1) for block in blocks]
+    total = torch.stack(traces).sum(0)[:, None, None]
+    # An input that has only been zero so far has trace zero and stays zero.
+    return [block.div_(torch.where(total > 0, total, 1.0)) for block in blocks]
+
+
+def finished(
+    sums: FactorSums, view: LayerView, *, calls: int, b_scale: float, sharing: Sharing
+) -> LayerFactors | None:
+    """Turn sums over an iteration into factors; the sums are used up.
+
+    Args:
+        sums: what was recorded.
+        view: the layer.
+        calls: how many batches the iteration had (gradient accumulation). Each batch of k had a
+            gradient 1/k of its own, so that A is averaged and B multiplied.
+        b_scale: further scale of B: 1 / (t1 - t0) for layers of a vector field, the scaled
+            Gauss-Newton terminal condition of the paper's Remark; 1/N² where the loss is a sum.
+        sharing: the sharing the sums were made with.
+
+    Returns:
+        The factors, or None if nothing was recorded.
+    """
+    if sums.modes is None:
+        return None
+    modes, sums.modes = sums.modes, None
+    B, A, *kernel = modes
+    for block in B:
+        block.mul_(calls * b_scale)
+    if sharing == "trace" and not kernel:
+        unit_trace(A)
+    else:
+        for block in A:
+            block.div_(calls)
+    for blocks in kernel:
+        unit_trace(blocks)
+    return LayerFactors(modes, view.mode_sizes)

@@ -1,0 +1,75 @@
+"""Linear layers in the canonical layout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from snopt.kronecker.view import LayerView
+
+__all__ = ["LinearView", "append_one", "rows"]
+
+
+def rows(x: Tensor) -> Tensor:
+    """Lay ``[batch, *shared, features]`` out as ``[1, batch, shared, features]``.
+
+    A vector without leading dimensions is one row for the whole batch (the input of a
+    time gate or of a hypernetwork): batch and shared are then 1.
+
+    Example:
+        >>> rows(torch.zeros(5, 2, 3, 4)).shape
+        torch.Size([1, 5, 6, 4])
+        >>> rows(torch.zeros(4)).shape
+        torch.Size([1, 1, 1, 4])
+    """
+    if x.dim() == 1:
+        return x.reshape(1, 1, 1, -1)
+    # The product is written out: -1 is ambiguous when the batch is empty.
+    return x.reshape(1, x.shape[0], x.shape[1:-1].numel(), x.shape[-1])
+
+
+def append_one(x: Tensor) -> Tensor:
+    """Append the constant feature that multiplies a bias.
+
+    Example:
+        >>> append_one(torch.zeros(1, 1, 1, 2))
+        tensor([[[[0., 0., 1.]]]])
+    """
+    return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], dim=-1)
+
+
+class LinearView(LayerView):
+    """``nn.Linear`` with any leading dimensions; the first is the batch, the rest are shared.
+
+    Example:
+        >>> view = LinearView(nn.Linear(3, 2))
+        >>> view.inputs(torch.zeros(5, 7, 3)).shape, view.mode_sizes
+        (torch.Size([1, 5, 7, 4]), (2, 4))
+    """
+
+    def __init__(self, module: nn.Linear, *, bias: bool = True) -> None:
+        self.module = module
+        self.bias = bias and module.bias is not None
+        self.groups = 1
+        self.mode_sizes = (module.out_features, module.in_features + int(self.bias))
+        self.target_modes = ((0, 1),)
+
+    def inputs(self, z: Tensor) -> Tensor:
+        """Lay the input out as ``[1, batch, shared, in features (+ 1)]``."""
+        z = rows(z)
+        return append_one(z) if self.bias else z
+
+    def output_gradients(self, g: Tensor) -> Tensor:
+        """Lay the output's gradient out as ``[1, batch, shared, out features]``."""
+        return rows(g)
+
+    def pack(self, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
+        """Arrange weight and bias as one matrix ``[1, out, in (+ 1)]``."""
+        if bias is not None:
+            weight = torch.cat([weight, bias[:, None]], dim=1)
+        return [weight[None]]
+
+    def unpack(self, packed: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Undo :meth:`pack`."""
+        matrix = packed[0][0]
+        return (matrix[:, :-1], matrix[:, -1]) if self.bias else (matrix, None)

@@ -1,0 +1,90 @@
+"""Which Kronecker curvature is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from snopt.adjoint.quadrature import PerStep, Quadrature
+from snopt.base.errors import unknown
+from snopt.kronecker.conv import ConvForm
+from snopt.kronecker.factors import Oversize, Sharing
+from snopt.second_order.terminal import Loss, Terminal
+
+__all__ = ["KroneckerOptions"]
+
+Reduction = Literal["mean", "sum"]
+
+
+def _two_nodes_a_step() -> Any:
+    # Any: a frozen dataclass does not count as having the protocol's settable attribute.
+    return PerStep()
+
+
+@dataclass(frozen=True)
+class KroneckerOptions:
+    """How Kronecker factors are formed.
+
+    Attributes:
+        conv: convolutions ``"per_axis"`` (a factor each for output channels, input channels and
+            kernel positions) or as ``"kfc"`` (one factor for channels and positions together).
+        sharing: what to do with positions that share weights: ``"expand"`` (KFC), ``"reduce"``,
+            or ``"trace"`` (trace-restricted); convolutions per axis always expand.
+        terminal: Q_xx(t1): ``"gradient"`` (the paper's, rank one and free), ``"ggn"`` (exact
+            factors) or ``"sampled"`` (one draw); the last two cost extra backward passes, on
+            refresh iterations only.
+        loss: what follows the model's outputs, needed for ``"ggn"`` and ``"sampled"``.
+        reduction: whether the loss is a mean or a sum over the batch.
+        quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
+            accepted step, ``UniformGrid(100)`` as the paper does, ``Stages()``.
+        averaging: weight of the old factors when new ones arrive; 0 forgets them.
+        max_size: the largest factor. Rotations of a layer's gradient cost four products an
+            iteration, which grow with the cube of the size: whole factors of 860 × 860 were 7 % of
+            a flow's iteration, in blocks of 430 half of that, and learned as fast.
+        oversize: larger modes are cut in ``"block"`` or left ``"diagonal"``.
+        max_ratio: a factor with more entries than this many times the layer's weights is left
+            diagonal too: a gate from 1 to 860 features does not deserve a matrix of 860 × 860.
+
+    Example:
+        >>> KroneckerOptions(conv="kfc").max_size
+        640
+        >>> KroneckerOptions(conv="kfac")
+        Traceback (most recent call last):
+        ...
+        snopt.base.errors.UnknownName: unknown conv 'kfac'; did you mean 'kfc'? ...
+    """
+
+    conv: ConvForm = "per_axis"
+    sharing: Sharing = "expand"
+    terminal: Terminal = "gradient"
+    loss: Loss | None = None
+    reduction: Reduction = "mean"
+    quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
+    averaging: float = 0.9
+    max_size: int = 640
+    oversize: Oversize = "block"
+    max_ratio: float = 8.0
+
+    def __post_init__(self) -> None:
+        """Check every choice once."""
+        choices: dict[str, Any] = {
+            "conv": ConvForm,
+            "sharing": Sharing,
+            "terminal": Terminal,
+            "reduction": Reduction,
+            "oversize": Oversize,
+        }
+        if self.loss is not None:
+            choices["loss"] = Loss
+        for name, kind in choices.items():
+            if getattr(self, name) not in get_args(kind):
+                raise unknown(name, getattr(self, name), get_args(kind))
+        if self.terminal != "gradient" and self.loss is None:
+            raise ValueError(
+                f"terminal={self.terminal!r} needs to know what follows the model's outputs: "
+                "pass loss='cross_entropy' or loss='squared_error'"
+            )
+        if not 0 <= self.averaging < 1:
+            raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")
+        if self.max_size < 1:
+            raise ValueError(f"max_size={self.max_size} must be at least 1")

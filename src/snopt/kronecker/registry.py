@@ -1,0 +1,145 @@
+"""Which layers can be covered, and by which view."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from snopt.kronecker.conv import ConvForm, ConvView
+from snopt.kronecker.linear import LinearView
+from snopt.kronecker.view import LayerView
+
+__all__ = ["VIEWS", "MakeView", "check_view", "is_covered", "register_layer", "view_of"]
+
+
+class MakeView(Protocol):
+    """Makes the view of a layer: a class derived from :class:`LayerView`, usually."""
+
+    def __call__(self, module: Any, *, bias: bool) -> LayerView:
+        """Return the view of ``module``, with its bias if ``bias`` is True and there is one."""
+        ...
+
+
+#: Views by kind of layer. Of the classes that a layer derives from, the nearest counts.
+VIEWS: dict[type[nn.Module], MakeView] = {
+    nn.Linear: LinearView,
+    nn.Conv1d: ConvView,
+    nn.Conv2d: ConvView,
+    nn.Conv3d: ConvView,
+}
+
+
+def register_layer(kind: type[nn.Module], view: MakeView) -> None:
+    """Let layers of a kind of your own be covered; optimizers made afterwards do so.
+
+    The layer has its matrix, or matrices, in one parameter called ``weight``, a ``bias`` that is a
+    parameter or None, and takes and returns one tensor. Its view has two modes, outputs and inputs:
+    ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tells whether it
+    is right.
+
+    Args:
+        kind: the class of the layers; classes derived from it are covered too.
+        view: called as ``view(module, bias=...)``.
+
+    Raises:
+        TypeError: if ``kind`` is no class of modules.
+
+    Example:
+        >>> class Scaled(nn.Linear):
+        ...     def forward(self, input):
+        ...         return 3 * super().forward(input)
+        >>> class ScaledView(LinearView):
+        ...     def output_gradients(self, g):
+        ...         return 3 * super().output_gradients(g)
+        >>> register_layer(Scaled, ScaledView)
+        >>> check_view(Scaled(4, 2), torch.ones(5, 4))
+        >>> del VIEWS[Scaled]
+    """
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise TypeError(f"{kind!r} is no class of modules; register the layer's class")
+    VIEWS[kind] = view
+
+
+def is_covered(module: nn.Module) -> bool:
+    """Tell whether a layer has a view.
+
+    A layer whose weight is computed from other parameters (weight normalisation, a
+    parametrisation) has none: the gradient of the computed weight is not kept by torch.
+
+    Example:
+        >>> is_covered(nn.Linear(2, 2)), is_covered(nn.GRUCell(2, 2))
+        (True, False)
+    """
+    return _maker(module) is not None and module._parameters.get("weight") is not None
+
+
+def view_of(module: nn.Module, *, bias: bool = True, conv_form: ConvForm = "kfc") -> LayerView:
+    """Return the view of a layer.
+
+    Args:
+        module: a linear layer, a convolution, or a layer of a registered kind.
+        bias: whether the view covers the bias.
+        conv_form: form of a convolution's view.
+
+    Raises:
+        TypeError: if the layer has no view.
+
+    Example:
+        >>> view_of(nn.Conv1d(2, 3, 5)).mode_sizes
+        (3, 11)
+    """
+    make = _maker(module)
+    if make is None or not is_covered(module):
+        kinds = ", ".join(kind.__name__ for kind in VIEWS)
+        raise TypeError(
+            f"{type(module).__name__} has no canonical layout: only {kinds} with a weight of their "
+            "own have one; leave the others to the optimizer's fallback, or see "
+            "snopt.kronecker.register_layer"
+        )
+    if make is ConvView:
+        return ConvView(module, bias=bias, form=conv_form)  # type: ignore[arg-type]
+    return make(module, bias=bias)
+
+
+def check_view(module: nn.Module, z: Tensor) -> None:
+    """Check a layer's view: is the gradient of its weights Σ g zᵀ, and does unpacking undo packing?
+
+    Args:
+        module: a layer, best in double precision.
+        z: an input with more than one example.
+
+    Raises:
+        ValueError: if not.
+
+    Example:
+        >>> check_view(nn.Conv2d(4, 6, 3, groups=2), torch.ones(2, 4, 5, 5))
+    """
+    view, name = view_of(module), type(module).__name__
+    out = module(z)
+    # A gradient in which no two entries are alike, so that an exchange of axes shows.
+    g = torch.arange(1, out.numel() + 1, dtype=out.dtype, device=out.device).sin().view_as(out)
+    gradients = torch.autograd.grad(out, view.parameters, g)
+    packed = view.pack(gradients[0], gradients[1] if view.bias else None)
+    rows = torch.einsum("gbso,gbsi->goi", view.output_gradients(g), view.inputs(z))
+    target = packed[0].flatten(2)
+    if rows.shape != target.shape:
+        raise ValueError(
+            f"the view of {name}: output gradients and inputs make a gradient of shape "
+            f"{list(rows.shape)}, but pack returns {list(packed[0].shape)}; both are to be "
+            f"[groups, out, in], here {[view.groups, *view.mode_sizes]}"
+        )
+    if not torch.allclose(rows, target, rtol=1e-4, atol=1e-5 * float(target.abs().max())):
+        raise ValueError(
+            f"the view of {name}: Σ g zᵀ is not the gradient that autograd finds, off by "
+            f"{float((rows - target).abs().max()):.2g} of {float(target.abs().max()):.2g}; the "
+            "axes may be exchanged, or a bias left without its constant feature"
+        )
+    for found, gradient in zip(view.unpack(packed), gradients, strict=False):
+        if found is None or not torch.equal(found, gradient):
+            raise ValueError(f"the view of {name}: unpack does not undo pack")
+
+
+def _maker(module: nn.Module) -> MakeView | None:
+    return next((VIEWS[kind] for kind in type(module).__mro__ if kind in VIEWS), None)

@@ -1,0 +1,22 @@
+"""The laboratory: data sets, training runs, recipes, reports and the paper's experiments.
+
+The library never imports it. Its dependencies are the extra ``lab``: ``pip install 'snopt[lab]'``.
+
+>>> import snopt
+>>> snopt.lab.data.load("two_moons").name
+'two_moons'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+_ROOMS = ("data", "optimizers", "paper", "recipes", "report", "train")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a room on first use, so that ``import snopt.lab`` costs nothing."""
+    if name in _ROOMS:
+        return import_module(f"snopt.lab.{name}")
+    raise AttributeError(f"module 'snopt.lab' has no attribute {name!r}")

@@ -1,0 +1,172 @@
+"""Entry point of the ``snopt`` command."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Union, get_args
+
+from snopt.lab.cli.compare import compare
+from snopt.lab.cli.data import data
+from snopt.lab.cli.info import info
+from snopt.lab.cli.paper import paper
+from snopt.lab.cli.report import report
+from snopt.lab.cli.screen import complain
+from snopt.lab.cli.sweep import sweep
+from snopt.lab.cli.train import train
+from snopt.lab.config import HorizonPolicy, OptimizerName, Scale, TaskName
+
+__all__ = ["VERBS", "main", "parse"]
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+VERBS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "compare": compare,
+    "sweep": sweep,
+    "report": report,
+    "paper": paper,
+    "data": data,
+    "info": info,
+}
+
+DESCRIPTION = """Train Neural ODEs in PyTorch with second-order optimization.
+
+Everywhere: --version; --debug for whole tracebacks (also SNOPT_DEBUG=1); -o for --out.
+Completion for your shell: snopt --tyro-print-completion {bash,zsh,tcsh}"""
+
+
+def parse(words: Sequence[str]) -> int:
+    """Find the verb and its flags in the words of a command line, and do what they say.
+
+    Args:
+        words: the words after ``snopt``.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        import tyro
+    except ImportError as error:
+        raise ImportError(
+            "the command line needs tyro, which is not installed: pip install 'snopt[cli]'"
+        ) from error
+    with without_none(tyro.constructors):
+        code: int = tyro.extras.subcommand_cli_from_dict(
+            VERBS,
+            prog="snopt",
+            description=DESCRIPTION,
+            args=gathered(words),
+            # A flag is there or it is not: no --no-quiet.
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+    return code
+
+
+def without_none(constructors: Any) -> Any:
+    """Return tyro's rules, with one more: what may be left out is never said as ``None``.
+
+    Without it ``TaskName | None`` offers ``None`` among the tasks.
+
+    Args:
+        constructors: the module ``tyro.constructors``, which only a command line imports.
+    """
+    registry = constructors.ConstructorRegistry()
+
+    @registry.primitive_rule  # type: ignore[untyped-decorator]
+    def optional(info: Any) -> Any:
+        kinds = [kind for kind in get_args(info.type) if kind is not NoneType]
+        if info.type_origin not in (Union, UnionType) or len(kinds) != 1:
+            return None
+        inner = constructors.PrimitiveTypeInfo.make(kinds[0], info.markers)
+        spec = registry.get_primitive_spec(inner)
+        said = spec.str_from_instance
+        return replace(
+            spec, str_from_instance=lambda value: ["none"] if value is None else said(value)
+        )
+
+    return registry
+
+
+def gathered(words: Sequence[str]) -> list[str]:
+    """Bring all ``--set`` together at the end, so that it can be given more than once.
+
+    And write ``-o`` out.
+
+    Example:
+        >>> gathered(["train", "--set", "lr=1", "mnist", "-o", "here"])
+        ['train', 'mnist', '--out', 'here', '--set', 'lr=1']
+        >>> gathered(["train", "mnist", "--set", "lr=1", "--quiet", "--set", "a=2", "b=3"])
+        ['train', 'mnist', '--quiet', '--set', 'lr=1', 'a=2', 'b=3']
+    """
+    others: list[str] = []
+    settings: list[str] = []
+    inside = False
+    for before, word in pairwise(["", *words]):
+        if word == "--set":
+            inside = True
+        elif inside and ("=" in word or before == "--set") and not word.startswith("--"):
+            settings.append(word)
+        else:
+            inside = False
+            others.append("--out" if word == "-o" else word)
+    return [*others, "--set", *settings] if settings else others
+
+
+def hints(words: Sequence[str]) -> list[str]:
+    """Guess what misspelt names were meant to be.
+
+    Example:
+        >>> hints(["train", "mnits", "--optimizer", "adma"])
+        ["did you mean 'mnist' for 'mnits'?", "did you mean 'adam' for 'adma'?"]
+    """
+    kinds = (TaskName, OptimizerName, Scale, HorizonPolicy)
+    known = [*VERBS, *(name for kind in kinds for name in get_args(kind))]
+    found = []
+    for word in words:
+        near = difflib.get_close_matches(word, known, n=1)
+        if near and word not in known and not word.startswith("-"):
+            found.append(f"did you mean {near[0]!r} for {word!r}?")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the words after ``snopt``; those of the process when not given.
+
+    Returns:
+        The exit code: 0 for success, 1 for an error, 2 for a command line that makes no sense, 3
+        for a run that diverged, 130 after Ctrl-C.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words or os.environ.get("SNOPT_DEBUG", "") not in ("", "0")
+    words = [word for word in words if word != "--debug"]
+    if words == ["--version"]:
+        print(f"snopt {version('snopt')}")
+        return 0
+    try:
+        return parse(words or ["--help"])
+    except SystemExit as end:
+        # tyro has said what is wrong (2), or printed help (0 or nothing).
+        code = end.code if isinstance(end.code, int) else 0
+        for hint in hints(words) if code else []:
+            print(hint, file=sys.stderr)
+        return code
+    except KeyboardInterrupt:
+        print("snopt: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    # Whatever it is, the user gets a sentence; --debug shows where it came from.
+    except Exception as error:
+        if debug:
+            raise
+        complain(error)
+        return 1

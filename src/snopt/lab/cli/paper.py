@@ -1,0 +1,79 @@
+"""``snopt paper``: the paper's tables and figures, run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from snopt.lab.cli.screen import print_table
+from snopt.lab.cli.train import listeners
+from snopt.lab.config import Scale, TaskName
+from snopt.lab.paper import ITEMS, Space, find, run_item, state
+from snopt.lab.paper.markdown import cell_text
+from snopt.lab.paper.page import write_page
+from snopt.lab.train import Listener
+
+__all__ = ["paper"]
+
+
+def paper(
+    items: tuple[str, ...],
+    /,
+    *,
+    scale: Scale = "cpu",
+    tasks: tuple[TaskName, ...] = (),
+    out: Path = Path("out/paper"),
+    page: Path = Path("results.md"),
+    quiet: bool = False,
+) -> int:
+    """Run tables and figures of the paper again, beside its published values.
+
+    The same command twice goes on where the first stopped. Several processes may share the work.
+
+    Args:
+        items: ids or labels, for example accu or table:accu; `list` shows them all with their
+            state, `all` runs them all, `page` writes one page of all results so far.
+        scale: full: the paper's set-up, for a GPU; cpu: at most two hours an item; smoke: seconds.
+        tasks: look at these data sets only.
+        out: where records and results go.
+        page: the file that `page` writes; its data and figures go to a folder beside it.
+        quiet: show no progress.
+
+    Returns:
+        The exit code.
+    """
+    if not items:
+        raise ValueError("say which item: snopt paper ID, or snopt paper list")
+    if items == ("list",):
+        show_list(Space(out, scale, tasks))
+        return 0
+    if items == ("page",):
+        print(write_page(Space(out, scale), page).resolve())
+        return 0
+    space = Space(out, scale, tasks)
+    wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
+    for item in wanted:
+        if not quiet:
+            print(f"=== {item.title} ({item.origin})")
+        result = run_item(
+            item,
+            space,
+            watch=lambda folder: watch(folder, quiet),
+            tell=(lambda label: None) if quiet else (lambda label: print(f"--- {label}")),
+        )
+        for table in result.tables:
+            print(table.caption)
+            print_table(table.columns, [[cell_text(cell) for cell in row] for row in table.rows])
+        print(space.output(item.id).resolve())
+    return 0
+
+
+def watch(folder: Path, quiet: bool) -> Sequence[Listener]:
+    """Make what watches a run."""
+    return listeners(folder, quiet=quiet)
+
+
+def show_list(space: Space) -> None:
+    """Print every item with its labels and how far it is."""
+    rows = [[item.id, item.origin, item.title, str(state(item, space))] for item in ITEMS.values()]
+    print_table(["id", "in the paper", "what it shows", f"state at {space.scale}"], rows)

@@ -1,0 +1,43 @@
+"""``snopt report``: one page of many runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from snopt.lab.report import read_runs, write_report
+
+__all__ = ["report"]
+
+
+def report(
+    runs: tuple[Path, ...],
+    /,
+    *,
+    out: Path | None = None,
+    format: Literal["html", "markdown"] = "html",
+) -> int:
+    """Put runs side by side: curves, tables, learned flows.
+
+    Args:
+        runs: run folders, or folders that hold run folders.
+        out: file to write (also -o); report.html or report.md if not given.
+        format: one self-contained page, or Markdown with figures beside it.
+
+    Returns:
+        The exit code.
+    """
+    for path in runs:
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path} does not exist; name a run folder, or a parent of some"
+            )
+    if not any(run.is_run for run in read_runs(runs)):
+        raise ValueError(
+            "there is no run to report on: " + (", ".join(map(str, runs)) or "no folder was given")
+        )
+    path = write_report(
+        runs, out or Path("report.html" if format == "html" else "report.md"), format
+    )
+    print(path.resolve())
+    return 0

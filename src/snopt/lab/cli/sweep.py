@@ -1,0 +1,109 @@
+"""``snopt sweep``: search for the learning rate and the weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from snopt.lab.cli.screen import print_table, short
+from snopt.lab.cli.train import configured, listeners
+from snopt.lab.config import Experiment, OptimizerName, Scale, TaskName
+from snopt.lab.recipes.run import lengthened
+from snopt.lab.recipes.sweep import Result, SweepConfig, open_study, results, tally, work
+from snopt.lab.train import Listener
+
+__all__ = ["sweep"]
+
+BEST = 10
+"""How many trials the final table shows."""
+
+
+def sweep(
+    task: TaskName,
+    /,
+    *,
+    optimizer: OptimizerName = "snopt",
+    search: Literal["grid", "tpe"] = "grid",
+    trials: int | None = None,
+    scale: Scale = "cpu",
+    iterations: int | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+    storage: str | None = None,
+    heartbeat: int = 30,
+    set: tuple[str, ...] = (),
+    quiet: bool = False,
+) -> int:
+    """Search for the learning rate and the weight decay that validate best.
+
+    Start the same command several times, on one machine or (with --storage) on many, and the
+    processes share the trials. Failed trials are recorded with their reason, those of processes
+    that died are taken over, and the same command goes on with a sweep that was stopped.
+
+    Args:
+        task: what to learn.
+        optimizer: whose settings are searched.
+        search: the paper's grid, or Optuna's tree-structured Parzen estimator.
+        trials: how many; the whole grid, or 30 for tpe, if not given.
+        scale: full: the paper's set-up; cpu: minutes on two cores; smoke: seconds.
+        iterations: updates of each trial, instead of the recipe's.
+        epochs: passes over the data of each trial, instead of the recipe's.
+        seed: decides the initial weights and the order of the data.
+        out: folder of the trials; out/sweep/TASK-OPTIMIZER if not given.
+        storage: database of the study, as SQLAlchemy writes it; a file study.db in OUT by default.
+        heartbeat: seconds between two signs of life of a process.
+        set: settings as key=value that all trials share.
+        quiet: show no progress.
+
+    Returns:
+        The exit code.
+    """
+    base = lengthened(configured(task, optimizer, scale, seed, set), iterations, epochs)
+    folder = out or Path("out") / "sweep" / f"{task}-{optimizer}"
+    config = SweepConfig(base, folder, search, trials, storage, heartbeat)
+
+    def watch(experiment: Experiment, folder: Path) -> Sequence[Listener]:
+        if not quiet:
+            settings = experiment.optimizer
+            print(f"--- {folder.name}: lr {settings.lr:g}, weight decay {settings.weight_decay:g}")
+        return listeners(folder, quiet=quiet)
+
+    study = open_study(config)
+    try:
+        work(config, study, watch)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped")
+        return 130
+    count = tally(study)
+    print(f"{count.planned} trials: {count.done} done, {count.failed} failed")
+    rows = results(study)
+    print_results(rows, base.metric)
+    if not count.done:
+        return 1
+    best = " ".join(f"{name}={value:g}" for name, value in rows[0].settings.items())
+    print(f"train with the best: snopt train {task} --optimizer {optimizer} --set {best}")
+    return 0
+
+
+def print_results(rows: Sequence[Result], metric: str) -> None:
+    """Print the best trials, and all that failed with their reasons.
+
+    Args:
+        rows: the trials, the best first.
+        metric: what they were judged by.
+    """
+    done = [row for row in rows if row.value is not None]
+    cells = [
+        [short(row.settings.get("lr")), short(row.settings.get("weight_decay")), short(row.value),
+         row.folder]
+        for row in done[:BEST]
+    ]  # fmt: skip
+    print_table(["lr", "weight decay", f"best valid {metric}", "folder"], cells)
+    if len(done) > BEST:
+        print(f"... and {len(done) - BEST} more")
+    for row in rows:
+        if row.value is None:
+            settings = ", ".join(f"{name} {value:g}" for name, value in row.settings.items())
+            print(f"failed: {settings or 'nothing drawn yet'}: {row.note.splitlines()[0]}")

@@ -1,0 +1,44 @@
+"""Data sets: the nine of the paper, and a few small ones that need no download.
+
+>>> from snopt.lab.data import load
+>>> splits = load("spirals")
+>>> splits.spec.kind, splits.spec.classes, len(splits.train)
+('series', 4, 1000)
+"""
+
+from snopt.lab.data.errors import DataCorrupted, DataError, DataNotFound, DownloadFailed
+from snopt.lab.data.registry import (
+    REGISTRY,
+    Availability,
+    Entry,
+    available,
+    fetch,
+    load,
+    names,
+    register,
+)
+from snopt.lab.data.sources import File, Form, Found, Origin
+from snopt.lab.data.spec import Batch, Dataset, Spec, Splits
+
+__all__ = [
+    "REGISTRY",
+    "Availability",
+    "Batch",
+    "DataCorrupted",
+    "DataError",
+    "DataNotFound",
+    "Dataset",
+    "DownloadFailed",
+    "Entry",
+    "File",
+    "Form",
+    "Found",
+    "Origin",
+    "Spec",
+    "Splits",
+    "available",
+    "fetch",
+    "load",
+    "names",
+    "register",
+]

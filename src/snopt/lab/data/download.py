@@ -1,0 +1,236 @@
+"""Get files from their public sources, or not at all.
+
+A file appears in the folder of data sets only after it was downloaded whole, and its checksum (or
+that of the archive it came in) was found right. Whatever goes wrong, nothing else is left behind.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from snopt.lab.data.errors import DataCorrupted, DownloadFailed
+from snopt.lab.data.sources import File, Origin
+
+__all__ = ["default_root", "download", "extract"]
+
+
+def default_root() -> Path:
+    """The folder of data sets: ``$SNOPT_DATA``, or else the user's cache folder.
+
+    Raises:
+        ImportError: if there is no such variable, and pooch is not installed.
+    """
+    named = os.environ.get("SNOPT_DATA")
+    return Path(named).expanduser() if named else Path(_pooch().os_cache("snopt"))
+
+
+def download(files: Iterable[File], root: Path, *, progress: bool = True) -> list[Path]:
+    """Download files and put each in its place under ``root``.
+
+    Args:
+        files: what to get; all must have an origin.
+        root: the folder of data sets; made if it does not exist.
+        progress: show a bar for each download on standard error.
+
+    Returns:
+        The new files.
+
+    Raises:
+        DownloadFailed: if a source cannot be reached, or gives something else.
+    """
+    by_origin: dict[Origin, list[File]] = {}
+    for file in files:
+        if file.origin is None:
+            raise ValueError(f"{file.path} has no public address to download it from")
+        by_origin.setdefault(file.origin, []).append(file)
+    placed = []
+    for origin, wanted in by_origin.items():
+        with _scratch(root) as scratch:
+            arrived = _retrieve(origin, scratch, progress)
+            ready = [(_unpack(arrived, file, origin, scratch), root / file.path) for file in wanted]
+            for source, target in ready:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(source, target)
+                placed.append(target)
+    return placed
+
+
+@contextmanager
+def _scratch(root: Path) -> Iterator[Path]:
+    """A folder beside the data, so that files are moved into place in one stroke."""
+    root.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
+    """Download what is at the address, and check it if its checksum is known."""
+    pooch = _pooch()
+    name = PurePosixPath(origin.url).name
+    bar = _Bar(name) if progress else False
+    log = pooch.get_logger()
+    level = log.level
+    log.setLevel("ERROR")  # its remarks on every download are not for our user
+    try:
+        arrived = pooch.retrieve(
+            origin.url,
+            known_hash=origin.checksum,
+            fname=name,
+            path=folder,
+            downloader=pooch.HTTPDownloader(progressbar=bar, timeout=60),
+        )
+    except ValueError as error:  # pooch's, for a checksum that differs
+        raise DownloadFailed(
+            f"what {origin.url} gave is not the file wanted: {error} Nothing was kept; try again, "
+            "or get the file elsewhere."
+        ) from error
+    except OSError as error:  # requests' exceptions are among them
+        raise DownloadFailed(
+            f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
+            f"put the files in {folder.parent} by hand (docs/data.md says which)."
+        ) from error
+    finally:
+        log.setLevel(level)
+    return Path(arrived)
+
+
+def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
+    """Take the file out of its archive, if it came in one, and check it."""
+    path = arrived
+    if file.member is not None:
+        try:
+            path = extract(arrived, file.member, scratch / "members")
+        except DataCorrupted as error:
+            raise DownloadFailed(
+                f"what {origin.url} gave cannot be used: {error.reason}. Nothing was kept."
+            ) from error
+    if file.checksum is not None:
+        algorithm, _, wanted = file.checksum.partition(":")
+        if (found := _pooch().file_hash(str(path), algorithm)) != wanted:
+            raise DownloadFailed(
+                f"{file.path}, from {origin.url}, has {algorithm} {found}, not {wanted}. "
+                "Nothing was kept."
+            )
+    elif not file.verified:
+        warnings.warn(
+            f"no checksum is known for {file.path}, from {origin.url}; what was downloaded has "
+            f"sha256 {_pooch().file_hash(str(path))}",
+            stacklevel=2,
+        )
+    return path
+
+
+# ------------------------------------------------------------------------------ archives
+
+
+def extract(archive: Path, member: str, folder: Path) -> Path:
+    """Take one file out of a tar or zip archive.
+
+    The file is found by the end of its path in the archive and written to a name of our own
+    choice, so nothing that an archive says about paths, links or modes can reach outside
+    ``folder``.
+
+    Args:
+        archive: the archive.
+        member: last part or parts of the file's path in it, for example ``"miniboone/data.npy"``.
+        folder: where to put the file; made if it does not exist.
+
+    Returns:
+        The file's new path.
+
+    Raises:
+        DataCorrupted: if the archive is broken, or has no such regular file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / PurePosixPath(member).name
+    try:
+        with _open_member(archive, member) as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        target.unlink(missing_ok=True)
+        raise DataCorrupted(archive, f"the archive is broken ({error})") from error
+    return target
+
+
+@contextmanager
+def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    """Open the one regular file in the archive whose path ends in ``member``."""
+    wanted = PurePosixPath(member).parts
+
+    def matches(path: str) -> bool:
+        return PurePosixPath(path).parts[-len(wanted) :] == wanted
+
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as files:
+            found = next((i for i in files.infolist() if matches(i.filename)), None)
+            if found is not None:
+                with files.open(found) as stream:
+                    yield stream
+                    return
+    else:
+        with tarfile.open(archive) as tape:
+            entry = next((m for m in tape if m.isfile() and matches(m.name)), None)
+            stream_or_none = entry and tape.extractfile(entry)
+            if stream_or_none:
+                with stream_or_none as stream:
+                    yield stream
+                    return
+    raise DataCorrupted(archive, f"there is no file {member} in it")
+
+
+# ------------------------------------------------------------------------------ progress
+
+
+class _Bar:
+    """One line on standard error, in the form that pooch drives."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.total = 0
+        self._done = 0
+        self._shown = -1
+
+    def update(self, count: int) -> None:
+        """Note ``count`` more bytes, and redraw when the percentage has changed."""
+        self._done += count
+        percent = min(100, 100 * self._done // self.total) if self.total else 0
+        if percent != self._shown:
+            self._shown = percent
+            bar = "#" * (percent // 4)
+            size = f"{self.total / 2**20:.1f} MiB" if self.total else "size unknown"
+            sys.stderr.write(f"\r{self.name}  [{bar:<25}] {percent:3d}%  {size}")
+            sys.stderr.flush()
+
+    def reset(self) -> None:
+        """Forget what was counted: pooch counts once more at the end."""
+        self._done = 0
+
+    def close(self) -> None:
+        """End the line."""
+        sys.stderr.write("\n")
+
+
+def _pooch() -> Any:
+    try:
+        import pooch
+    except ImportError as error:
+        raise ImportError(
+            "downloads and the default cache folder need pooch: pip install 'snopt[data]', or "
+            "name the folder of your data sets in SNOPT_DATA"
+        ) from error
+    return pooch

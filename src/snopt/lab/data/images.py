@@ -1,0 +1,133 @@
+"""MNIST, SVHN and CIFAR10, in the files that their makers publish."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snopt.lab.data.errors import DataCorrupted
+from snopt.lab.data.prepare import Images, image_splits
+from snopt.lab.data.sources import Found
+from snopt.lab.data.spec import Preprocessing, Splits
+
+__all__ = ["cifar10", "mnist", "read_cifar", "read_idx", "read_svhn", "svhn"]
+
+
+def mnist(found: Found, preprocessing: Preprocessing) -> Splits:
+    """Handwritten digits, 1 x 28 x 28."""
+    train_x, train_y, test_x, test_y = found.paths
+    return _splits(found, _idx_pair(train_x, train_y), _idx_pair(test_x, test_y), preprocessing)
+
+
+def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
+    """Digits of house numbers, 3 x 32 x 32.
+
+    The authors' loader reads the training file for testing as well, and so does ``paper``: its
+    ``test`` is ``train`` and ``valid`` together.
+    """
+    train, test = map(read_svhn, found.paths)
+    return _splits(found, train, test, preprocessing, tested=train)
+
+
+def cifar10(found: Found, preprocessing: Preprocessing) -> Splits:
+    """Photographs of ten kinds of things, 3 x 32 x 32."""
+    test, *batches = map(read_cifar, found.paths)
+    train = Images(torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches]))
+    return _splits(found, train, test, preprocessing)
+
+
+def _splits(
+    found: Found,
+    train: Images,
+    test: Images,
+    preprocessing: Preprocessing,
+    *,
+    tested: Images | None = None,
+) -> Splits:
+    """Splits of ten classes; ``tested`` is what the authors test on, if not ``test``."""
+    found.check(len(train.y), len(test.y))
+    if preprocessing == "paper" and tested is not None:
+        test = tested
+    spec = found.spec("image", tuple(train.x.shape[1:]), preprocessing, classes=10)
+    return image_splits(spec, train, test)
+
+
+# ------------------------------------------------------------------------------ readers
+
+
+def read_idx(path: Path) -> Tensor:
+    """Read a gzipped idx file of bytes, the format of MNIST.
+
+    Two zero bytes, the type (8 for bytes), the number of dimensions, each dimension as a
+    big-endian 32-bit integer, then the values.
+
+    Returns:
+        A uint8 tensor of the file's shape.
+
+    Raises:
+        DataCorrupted: if the file is not such a file, or not all of it.
+    """
+    try:
+        raw = gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataCorrupted(path, f"it does not decompress ({error})") from error
+    if len(raw) < 4 or raw[:3] != b"\0\0\x08":
+        raise DataCorrupted(path, "it does not begin as an idx file of bytes does")
+    start = 4 + 4 * raw[3]
+    shape = np.frombuffer(raw[4:start], ">u4").astype(int).tolist()
+    if len(raw) != start + int(np.prod(shape)):
+        raise DataCorrupted(path, f"its shape is {shape}, but it has {len(raw) - start} values")
+    return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=start).copy()).reshape(shape)
+
+
+def _idx_pair(images: Path, labels: Path) -> Images:
+    x, y = read_idx(images), read_idx(labels)
+    if x.dim() != 3 or y.shape != x.shape[:1]:
+        shapes = f"{tuple(y.shape)} does not go with {tuple(x.shape)} of {images.name}"
+        raise DataCorrupted(labels, f"its shape {shapes}")
+    return Images(x[:, None], _classes(y.long(), labels))
+
+
+def read_cifar(path: Path) -> Images:
+    """Read one file of CIFAR's binary version: records of a label and 3 x 32 x 32 bytes.
+
+    Raises:
+        DataCorrupted: if the file is not a whole number of such records.
+    """
+    raw = torch.from_numpy(np.fromfile(path, np.uint8))
+    if raw.numel() == 0 or raw.numel() % 3073:
+        raise DataCorrupted(path, f"its {raw.numel()} bytes are not whole records of 3073")
+    records = raw.reshape(-1, 3073)
+    y = _classes(records[:, 0].long(), path)
+    return Images(records[:, 1:].reshape(-1, 3, 32, 32), y)
+
+
+def read_svhn(path: Path) -> Images:
+    """Read SVHN's cropped digits: MATLAB 5, ``X`` 32 x 32 x 3 x N, ``y`` N x 1, 10 for zero.
+
+    Raises:
+        DataCorrupted: if the file is not such a file.
+    """
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(path, variable_names=["X", "y"])
+        x, y = content["X"], content["y"].ravel()
+    except Exception as error:  # scipy has no exception of its own for a broken file
+        raise DataCorrupted(path, f"it does not read as SVHN's MATLAB 5 file ({error})") from error
+    if x.dtype != np.uint8 or x.shape != (32, 32, 3, len(y)):
+        raise DataCorrupted(path, f"X has shape {x.shape} and {x.dtype}, y has {len(y)} labels")
+    images = torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1)))
+    labels = torch.from_numpy(y.astype(np.int64))
+    return Images(images, _classes(torch.where(labels == 10, 0, labels), path))
+
+
+def _classes(y: Tensor, path: Path) -> Tensor:
+    if len(y) == 0 or y.min() < 0 or y.max() > 9:
+        raise DataCorrupted(path, "its labels are not the digits 0 to 9")
+    return y

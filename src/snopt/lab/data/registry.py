@@ -1,0 +1,281 @@
+"""Data sets by name: load one, list all, fetch the files of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from snopt.base.errors import unknown
+from snopt.lab.data import images, series, tables, toy
+from snopt.lab.data.download import default_root
+from snopt.lab.data.download import download as download_files
+from snopt.lab.data.errors import DataCorrupted, DataNotFound, DownloadFailed
+from snopt.lab.data.sources import FORMS, Form, Found
+from snopt.lab.data.spec import Completeness, Kind, Preprocessing, Splits
+
+__all__ = ["Availability", "Entry", "REGISTRY", "available", "fetch", "load", "names", "register"]
+
+#: Reads what was found on disk (nothing, for a data set that is generated).
+Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
+
+_DRAWN = (Form((), "generated", "Drawn with a fixed seed."),)
+_INSTALLED = (Form((), "whole", "Comes with scikit-learn."),)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set that can be loaded.
+
+    Attributes:
+        summary: what it is, in a line.
+        kind: what one example is.
+        load: the function that reads it.
+        forms: files it can be read from, best first; by default none, for data that is drawn.
+    """
+
+    summary: str
+    kind: Kind
+    load: Loader
+    forms: tuple[Form, ...] = _DRAWN
+
+
+#: Every data set. To add one, add an entry (docs/data.md), or `register` it from outside.
+REGISTRY: dict[str, Entry] = {
+    "mnist": Entry("handwritten digits, 28 x 28", "image", images.mnist, FORMS["mnist"]),
+    "svhn": Entry("digits of house numbers, 32 x 32", "image", images.svhn, FORMS["svhn"]),
+    "cifar10": Entry("ten kinds of things, 32 x 32", "image", images.cifar10, FORMS["cifar10"]),
+    "spoken_arabic_digits": Entry(
+        "spoken digits, 13 channels",
+        "series",
+        series.spoken_arabic_digits,
+        FORMS["spoken_arabic_digits"],
+    ),
+    "articulary_word_recognition": Entry(
+        "movements of tongue and lips, 9 channels",
+        "series",
+        series.uea,
+        FORMS["articulary_word_recognition"],
+    ),
+    "character_trajectories": Entry(
+        "handwriting as pen movements, 3 channels",
+        "series",
+        series.uea,
+        FORMS["character_trajectories"],
+    ),
+    "gas": Entry("readings of gas sensors, 8 columns", "table", tables.gas, FORMS["gas"]),
+    "miniboone": Entry(
+        "a neutrino experiment, 43 columns", "table", tables.miniboone, FORMS["miniboone"]
+    ),
+    "circle": Entry("two concentric circles", "table", toy.circle),
+    "two_moons": Entry("two half circles", "table", toy.two_moons),
+    "spirals": Entry("noisy plane spirals, 4 classes", "series", toy.spirals),
+    "digits": Entry("handwritten digits, 8 x 8", "image", toy.digits, _INSTALLED),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `load` knows.
+
+    Example:
+        >>> "mnist" in names()
+        True
+    """
+    return tuple(REGISTRY)
+
+
+def register(name: str, entry: Entry) -> None:
+    """Let a data set of your own be loaded by name.
+
+    Args:
+        name: what to call it.
+        entry: what it is, and the function that reads or draws it.
+
+    Raises:
+        ValueError: if the name belongs to another data set.
+
+    Example:
+        >>> import torch
+        >>> from snopt.lab.data.spec import Batch, Dataset
+        >>> def line(found, preprocessing):
+        ...     spec = found.spec("table", (1,), preprocessing)
+        ...     points = Dataset(Batch(torch.linspace(0, 1, 9)[:, None]), spec)
+        ...     return Splits(points, points, points, spec)
+        >>> register("line", Entry("points of a line", "table", line))
+        >>> load("line").train[:2].x
+        tensor([[0.0000], [0.1250]])
+        >>> del REGISTRY["line"]
+    """
+    if REGISTRY.get(name, entry) != entry:
+        raise ValueError(f"there is a data set {name!r} already; choose another name")
+    REGISTRY[name] = entry
+
+
+def load(
+    name: str,
+    root: Path | str | None = None,
+    *,
+    preprocessing: Preprocessing = "standard",
+    download: bool = False,
+) -> Splits:
+    """Load a data set, whole, into memory.
+
+    Args:
+        name: one of `names`.
+        root: the folder of data sets; ``$SNOPT_DATA`` when None, or else the user's cache folder.
+        preprocessing: ``"standard"`` scales by the training part's own statistics and tests on
+            the public test part; ``"paper"`` does what the authors' released loaders do, faults
+            included (docs/data.md).
+        download: fetch the files if none are there.
+
+    Returns:
+        Splits for training, validation and test, always the same.
+
+    Raises:
+        UnknownName: if there is no such data set or preprocessing.
+        DataNotFound: if its files are not there.
+        DataCorrupted: if a file is not what it should be.
+
+    Example:
+        >>> import torch
+        >>> splits = load("circle")
+        >>> splits.spec.kind, splits.train[:3].x.shape
+        ('table', torch.Size([3, 2]))
+        >>> batch = next(splits.train.batches(128, generator=torch.Generator()))
+        >>> len(batch)
+        128
+    """
+    if preprocessing not in get_args(Preprocessing):
+        raise unknown("preprocessing", preprocessing, get_args(Preprocessing))
+    entry = _entry(name)
+    found = _find(name, entry, root)
+    if found is None and download:
+        fetch(name, root)
+        found = _find(name, entry, root)
+    if found is None:
+        raise DataNotFound(_not_found(name, entry, _folder(root)))
+    return entry.load(found, preprocessing)
+
+
+def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -> list[Path]:
+    """Download the files of a data set that are not there yet.
+
+    What has no known checksum is read once; if that fails, it is removed again.
+
+    Args:
+        name: one of `names`.
+        root: the folder of data sets, as for `load`.
+        progress: show a bar for each download on standard error.
+
+    Returns:
+        The new files; none if all were there, or if the data set needs none.
+
+    Raises:
+        DownloadFailed: if something could not be downloaded, or is not what it should be.
+            Nothing of it is kept.
+    """
+    entry = _entry(name)
+    form = _to_fetch(entry)
+    if not form.files:  # generated, or brought along by a package
+        return []
+    folder = _folder(root)
+    missing = [file for file in form.files if not (folder / file.path).exists()]
+    new = download_files(missing, folder, progress=progress)
+    if not all(file.verified for file in missing):
+        try:
+            entry.load(Found(name, folder, form), "standard")
+        except DataCorrupted as error:
+            for path in new:
+                path.unlink()
+            raise DownloadFailed(
+                f"what {', '.join(_sources(form))} gave for {name} cannot be used: "
+                f"{error.reason}. Nothing was kept."
+            ) from error
+    return new
+
+
+@dataclass(frozen=True)
+class Availability:
+    """What there is of a data set on disk.
+
+    Attributes:
+        name: as given to `load`.
+        kind: what one example is.
+        summary: what it is, in a line.
+        state: how much of it is there, or ``"missing"``.
+        note: the same in a sentence.
+        sources: public addresses that `fetch` would use.
+    """
+
+    name: str
+    kind: Kind
+    summary: str
+    state: Completeness | Literal["missing"]
+    note: str
+    sources: tuple[str, ...]
+
+
+def available(root: Path | str | None = None) -> list[Availability]:
+    """Say of every data set what is there.
+
+    Args:
+        root: the folder of data sets, as for `load`.
+
+    Example:
+        >>> [row.name for row in available("nowhere") if row.state == "generated"]
+        ['circle', 'two_moons', 'spirals']
+    """
+    rows = []
+    for name, entry in REGISTRY.items():
+        found = _find(name, entry, root)
+        state = found.form.completeness if found else "missing"
+        note = found.form.note if found else "None of its files are there, or not all."
+        sources = _sources(_to_fetch(entry))
+        rows.append(Availability(name, entry.kind, entry.summary, state, note, sources))
+    return rows
+
+
+def _entry(name: str) -> Entry:
+    if name not in REGISTRY:
+        raise unknown("data set", name, REGISTRY)
+    return REGISTRY[name]
+
+
+def _folder(root: Path | str | None) -> Path:
+    return default_root() if root is None else Path(root).expanduser()
+
+
+def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
+    """The best form of which every file is there."""
+    for form in entry.forms:
+        # A form without files needs no folder, and hence no pooch to name one.
+        folder = _folder(root) if form.files else Path()
+        if all((folder / file.path).is_file() for file in form.files):
+            return Found(name, folder, form)
+    return None
+
+
+def _to_fetch(entry: Entry) -> Form:
+    """The best form that can be downloaded; the best one of all if none can."""
+    return next((form for form in entry.forms if form.downloadable), entry.forms[0])
+
+
+def _sources(form: Form) -> tuple[str, ...]:
+    """Addresses of a form, each once."""
+    return tuple(dict.fromkeys(file.origin.url for file in form.files if file.origin))
+
+
+def _not_found(name: str, entry: Entry, folder: Path) -> str:
+    """Which files are missing, from which folder, and where they are to be had."""
+    form = _to_fetch(entry)
+    missing = [file.path for file in form.files if not (folder / file.path).exists()]
+    others = [[file.path for file in other.files] for other in entry.forms if other is not form]
+    instead = "; or ".join(" and ".join(paths) for paths in others)
+    return (
+        f"{name} is not in {folder}: missing {', '.join(missing)}"
+        + (f" (it can also be read from {instead})" if instead else "")
+        + f". Public source: {', '.join(_sources(form))}. Download them with "
+        f"`snopt data fetch {name}` or snopt.lab.data.fetch({name!r}), or put them there by hand; "
+        "the environment variable SNOPT_DATA names another folder."
+    )

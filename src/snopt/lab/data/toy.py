@@ -1,0 +1,140 @@
+"""Data sets that need no download: three that are drawn at random, and scikit-learn's digits.
+
+The draws are always the same, they are not standardised, and both preprocessings give them alike.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from snopt.lab.data.prepare import SEED, Images, Series, hold_out, image_splits
+from snopt.lab.data.sources import Found
+from snopt.lab.data.spec import Batch, Dataset, Preprocessing, Spec, Splits
+
+__all__ = [
+    "circle",
+    "digits",
+    "sample_circle",
+    "sample_moons",
+    "sample_spirals",
+    "spirals",
+    "two_moons",
+]
+
+#: Points drawn for training, validation and test.
+POINTS = (20_000, 2_000, 5_000)
+#: Sequences drawn for the same.
+SEQUENCES = (1_000, 200, 500)
+
+
+def circle(found: Found, preprocessing: Preprocessing) -> Splits:
+    """Two concentric circles: the Circle of the paper, after Chen et al. (2018)."""
+    points = sample_circle(sum(POINTS), torch.Generator().manual_seed(SEED))
+    return _drawn(Batch(points), found.spec("table", (2,), preprocessing), POINTS)
+
+
+def two_moons(found: Found, preprocessing: Preprocessing) -> Splits:
+    """Two interleaved half circles; the classes say which, and a density may ignore them."""
+    x, y = sample_moons(sum(POINTS), torch.Generator().manual_seed(SEED))
+    return _drawn(Batch(x, y), found.spec("table", (2,), preprocessing, classes=2), POINTS)
+
+
+def spirals(found: Found, preprocessing: Preprocessing) -> Splits:
+    """Noisy plane spirals, 30 to 50 points long: left or right turning, growing or shrinking."""
+    series = sample_spirals(sum(SEQUENCES), torch.Generator().manual_seed(SEED))
+    longest = series.x.shape[1]
+    spec = found.spec("series", (longest, 2), preprocessing, classes=4, longest=longest)
+    batch = Batch(series.x, series.y, series.lengths, torch.arange(longest, dtype=torch.float32))
+    return _drawn(batch, spec, SEQUENCES)
+
+
+def digits(found: Found, preprocessing: Preprocessing) -> Splits:
+    """scikit-learn's 1,797 handwritten digits, 1 x 8 x 8; a fifth of each class to test."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ImportError(
+            "the digits come with scikit-learn, which is not installed: pip install 'snopt[data]'"
+        ) from error
+
+    content = load_digits()
+    # Sixteen levels a pixel, stored as floating-point numbers.
+    x = torch.from_numpy(content.images).to(torch.uint8)[:, None]
+    y = torch.from_numpy(content.target).long()
+    kept, held = hold_out(len(y), 0.2, labels=y)
+    spec = found.spec("image", (1, 8, 8), preprocessing, classes=10)
+    return image_splits(spec, Images(x[kept], y[kept]), Images(x[held], y[held]), white=16)
+
+
+def _drawn(batch: Batch, spec: Spec, sizes: tuple[int, int, int]) -> Splits:
+    """Cut independent draws into three parts."""
+    a, b = sizes[0], sizes[0] + sizes[1]
+    train, valid, test = (batch.slice(0, a), batch.slice(a, b), batch.slice(b, len(batch)))
+    return Splits(Dataset(train, spec), Dataset(valid, spec), Dataset(test, spec), spec)
+
+
+def sample_circle(count: int, generator: torch.Generator | None = None) -> Tensor:
+    """Draw points near the circles of radius 1 and 1/2.
+
+    Args:
+        count: how many.
+        generator: of the randomness.
+
+    Returns:
+        Points ``[count, 2]``, with Gaussian noise of deviation 0.06.
+
+    Example:
+        >>> sample_circle(5).shape
+        torch.Size([5, 2])
+    """
+    angle = 2 * math.pi * torch.rand(count, generator=generator)
+    radius = torch.where(torch.rand(count, generator=generator) < 0.5, 1.0, 0.5)
+    noise = 0.06 * torch.randn(count, 2, generator=generator)
+    return radius[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1) + noise
+
+
+def sample_moons(count: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Draw points near two interleaved half circles.
+
+    Args:
+        count: how many.
+        generator: of the randomness.
+
+    Returns:
+        Points ``[count, 2]`` about the origin, and which half circle each belongs to.
+    """
+    angle = math.pi * torch.rand(count, generator=generator)
+    y = (torch.rand(count, generator=generator) < 0.5).long()
+    sign = 1 - 2 * y
+    centre = torch.stack([y - 0.5, 0.5 * y - 0.25], dim=1)
+    arc = torch.stack([angle.cos(), angle.sin()], dim=1) * sign[:, None]
+    return centre + arc + 0.1 * torch.randn(count, 2, generator=generator), y
+
+
+def sample_spirals(count: int, generator: torch.Generator | None = None) -> Series:
+    """Draw noisy spirals of different lengths.
+
+    Class 0 turns left and grows, 1 turns right and grows, 2 turns left and shrinks, 3 turns right
+    and shrinks. They begin at a random angle, and turn a little more than once.
+
+    Args:
+        count: how many.
+        generator: of the randomness.
+
+    Returns:
+        The series, zero beyond their lengths.
+    """
+    shortest, longest = 30, 50
+    lengths = torch.randint(shortest, longest + 1, (count,), generator=generator)
+    y = torch.randint(4, (count,), generator=generator)
+    start = 2 * math.pi * torch.rand(count, 1, generator=generator)
+    t = torch.arange(longest) / longest
+    angle = start + 2 * math.pi * 1.25 * torch.where(y % 2 == 0, 1.0, -1.0)[:, None] * t
+    radius = torch.where((y < 2)[:, None], 0.25 + t, 1.25 - t)
+    x = radius[..., None] * torch.stack([angle.cos(), angle.sin()], dim=2)
+    x = x + 0.1 * torch.randn(x.shape, generator=generator)
+    within = torch.arange(longest) < lengths[:, None]
+    return Series(x * within[..., None], y, lengths)

@@ -1,0 +1,1 @@
+"""The optimizers that runs can name: SNOpt's arms and the methods it is compared with."""

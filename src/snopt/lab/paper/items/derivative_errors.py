@@ -1,0 +1,242 @@
+"""Errors of first and second derivatives: the recursive adjoint, Theorem 1, and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from snopt.lab.config import Scale
+from snopt.lab.data import DataNotFound, load
+from snopt.lab.paper.curves import clean
+from snopt.lab.paper.derivatives import PRODUCTS, Truth, fine_truth, measure_errors, truth
+from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
+from snopt.lab.paper.jobs import Measurement, read_measurement
+from snopt.lab.paper.problems import CASES, Problem, conv, image, mlp
+from snopt.lab.paper.published import published
+from snopt.lab.report.figures import PALETTE
+
+__all__ = ["DERIVATIVE_ERRORS"]
+
+SHOWN = {
+    "gradient, adjoint": "gradient, adjoint",
+    "gradient, checkpoint": "gradient, checkpoint",
+    "recursive adjoint": "Hessian, recursive adjoint",
+    "exact": "Hessian, Theorem 1 exact",
+    "product, backsolve": "Hessian, product by backsolve",
+    "product, checkpoint": "Hessian, product by checkpoint",
+    "Theorem 1": "Gauss-Newton, Theorem 1",
+    "Proposition 2": "Gauss-Newton, Proposition 2",
+    "GGN product, checkpoint": "Gauss-Newton, product by checkpoint",
+}
+"""Methods that are measured, with their names in the table."""
+
+GRADES: dict[Scale, dict[str, tuple[float, ...]]] = {
+    "smoke": {"rk4": (1 / 4,), "implicit_adams": (1 / 8,), "dopri5": (1e-2,)},
+    "cpu": {
+        "rk4": (1 / 16, 1 / 8, 1 / 4),
+        "implicit_adams": (1 / 16, 1 / 8),
+        "dopri5": (1e-3, 1e-2, 1e-4),
+    },
+}
+GRADES["full"] = GRADES["cpu"]
+"""Steps, and tolerances of dopri5: the table shows the first, the figure all."""
+
+FULL_IMAGES = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem to measure.
+
+    Attributes:
+        title: what it is called.
+        make: makes it.
+        contenders: which methods can be asked.
+        true: computes what they are compared with.
+    """
+
+    title: str
+    make: Callable[[], Problem]
+    contenders: Sequence[str] = tuple(SHOWN)
+    true: Truth = truth
+
+
+def cifar10(count: int) -> tuple[Tensor, Tensor] | None:
+    """Return some images with their classes, None if there are none on disk."""
+    try:
+        batch = load("cifar10").test[:count]
+    except DataNotFound:
+        return None
+    assert batch.y is not None
+    return batch.x, batch.y
+
+
+def small_images() -> Problem:
+    """Two images of CIFAR10 at 4 x 4 pixels, or random ones: small enough for Theorem 1."""
+    found = cifar10(2)
+    if found is None:
+        return conv(torch.randn(2, 3, 4, 4), torch.tensor([3, 7]), width=3, gain=6.0)
+    x, y = found
+    return conv(functional.adaptive_avg_pool2d(x, 4), y, width=3, gain=6.0)
+
+
+def images() -> Problem:
+    """The paper's field on features of CIFAR10, on a GPU if there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    batch = load("cifar10").test[:FULL_IMAGES].to(device)
+    assert batch.y is not None
+    return image(batch.x, batch.y, width=64)
+
+
+CASES_AT: dict[Scale, dict[str, Case]] = {
+    "smoke": {"mlp": Case("MLP", lambda: mlp(dim=2, width=4, batch=2))},
+    "cpu": {
+        "conv": Case("convolutions", small_images),
+        "two-scales": Case("MLP, contracting", CASES["mlp_two_scales"]),
+    },
+    "full": {"cifar10": Case("CIFAR10, 64 channels", images, PRODUCTS, fine_truth)},
+}
+
+
+def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
+    """Return a job for each problem and solver."""
+    made = {}
+    for name, case in CASES_AT[space.scale].items():
+        for method, grades in GRADES[space.scale].items():
+            measure = partial(
+                measure_errors,
+                case.make,
+                {method: grades},
+                contenders=case.contenders,
+                true=case.true,
+            )
+            folder = space.measurement(f"adj2-error-{name}-{method}")
+            made[name, method] = Measurement(folder, measure)
+    return made
+
+
+def jobs(space: Space) -> list[Job]:
+    """List the measurements."""
+    return list(measurements(space).values())
+
+
+def result(space: Space) -> Result:
+    """Gather errors at the paper's tolerance, beside the paper's."""
+    solvers = list(GRADES[space.scale])
+    curves: dict[str, Any] = {}
+    said = notes(space)
+    for (name, method), job in measurements(space).items():
+        found = read_measurement(job.folder)
+        title = f"{CASES_AT[space.scale][name].title}, m={found['m']}, n={found['n']}"
+        for contender, points in found["methods"][method].items():
+            line = curves.setdefault(title, {}).setdefault(contender, {})
+            line[method] = [[p["grade"], p["error"]] for p in points]
+            for p in points:
+                said += [
+                    f"{title}, {method}, {grade_text(method, p['grade'])}, "
+                    f"{SHOWN[contender]}: {warning}"
+                    for warning in p["warnings"]
+                ]
+    rows: list[list[Cell]] = []
+    for title, lines in curves.items():
+        for contender, by_solver in lines.items():
+            errors = [first_error(by_solver, method) for method in solvers]
+            rows.append([title, SHOWN[contender], *errors])
+    paper = published("table:adj2-error")
+    for row, words in (("first", "gradient, adjoint"), ("second", "Hessian, recursive adjoint")):
+        values = [v.value for m in solvers if (v := paper.value(row, m)) is not None]
+        rows.append([f"paper, Table {paper.number}", words, *map(scientific, values)])
+    heads = [f"{m}, {grade_text(m, GRADES[space.scale][m][0])}" for m in solvers]
+    caption = "Relative errors at a tolerance (dopri5) or step (the others)."
+    return Result([Table(caption, ["field", "derivative", *heads], rows)], said, curves)
+
+
+def first_error(by_solver: Mapping[str, list[list[float]]], method: str) -> Cell:
+    """Return the error at a solver's first grade; None if the method cannot use that solver."""
+    return scientific(by_solver[method][0][1]) if method in by_solver else None
+
+
+def grade_text(method: str, grade: float) -> str:
+    """Write a tolerance or a step.
+
+    Example:
+        >>> grade_text("dopri5", 1e-3), grade_text("rk4", 1 / 16)
+        ('0.001', '1/16')
+    """
+    return f"{grade:g}" if method == "dopri5" else f"1/{1 / grade:g}"
+
+
+def scientific(value: float) -> str:
+    """Write an error.
+
+    Example:
+        >>> scientific(4.5e-05), scientific(41.1)
+        ('4.5e-05', '41')
+    """
+    return f"{value:.2g}"
+
+
+def notes(space: Space) -> list[str]:
+    """Say what was compared with what."""
+    said = [
+        "An error is that of products with four random vectors, divided by the norm of the true "
+        "products, in double precision. The paper does not say how it measured its own, nor with "
+        "which steps.",
+        "implicit_adams is a black box whose steps cannot be run again: no checkpoint.",
+    ]
+    if space.scale == "full":
+        said.append(
+            f"True values: rk4 with 128 steps. {FULL_IMAGES} images of CIFAR10, an untrained "
+            "model. Theorem 1 would need a matrix of all parameters: products only."
+        )
+        return said
+    said.append("True values: autograd through dopri8 at tolerance 1e-12.")
+    if space.scale == "cpu":
+        said.append(
+            "Convolutions: two images "
+            + ("of CIFAR10 at 4 x 4 pixels" if cifar10(2) else "of noise (no CIFAR10 at hand)")
+            + ", tanh, weights six times as large as torch's. MLP: half of its directions contract "
+            "at rate 12."
+        )
+    return said
+
+
+def draw(figure: Any, found: Result) -> None:
+    """Draw errors over coarseness, a row of pictures a problem."""
+    solvers = list(next(iter(next(iter(found.curves.values())).values())))
+    figure.set_size_inches(3.6 * len(solvers), 2.8 * len(found.curves))
+    axes = figure.subplots(len(found.curves), len(solvers), squeeze=False, sharey="row")
+    for (title, lines), row in zip(found.curves.items(), axes, strict=True):
+        for axis, method in zip(row, solvers, strict=True):
+            for k, (contender, by_solver) in enumerate(lines.items()):
+                points = sorted(by_solver.get(method, []))
+                style = "--" if contender.startswith("gradient") else "-"
+                xs, ys = [x for x, _ in points], [y for _, y in points]
+                axis.loglog(
+                    xs, ys, style, marker="o", ms=3, color=PALETTE[k % len(PALETTE)],
+                    label=SHOWN[contender],
+                )  # fmt: skip
+            if method != "dopri5":
+                ticks = {x for by in lines.values() for x, _ in by.get(method, [])}
+                axis.set_xticks(list(ticks), [grade_text(method, x) for x in ticks])
+            axis.minorticks_off()
+            clean(axis, "tolerance" if method == "dopri5" else "step", "", f"{title}, {method}")
+        row[0].set_ylabel("relative error")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+
+
+DERIVATIVE_ERRORS = Item(
+    "adj2-error",
+    ("table:adj2-error",),
+    "Errors of first and second derivatives",
+    jobs,
+    result,
+    draw,
+)

@@ -1,0 +1,147 @@
+"""The grid of settings, what it chose, and how much results depend on the learning rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snopt.lab.config import OptimizerName
+from snopt.lab.paper.curves import clean
+from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
+from snopt.lab.paper.items.accuracy import OPTIMIZERS, tasks_of
+from snopt.lab.paper.jobs import Training
+from snopt.lab.paper.names import METHODS, TASKS
+from snopt.lab.paper.tuning import final, tuning_jobs
+from snopt.lab.report.curves import Quantity, table_of
+from snopt.lab.report.figures import PALETTE
+from snopt.lab.report.read import read_run
+
+__all__ = ["HYPER", "SENSITIVITY"]
+
+CLOUDS = ("mnist", "spoken_arabic_digits", "character_trajectories")
+"""Data sets of the sensitivity analysis."""
+
+
+def _jobs(space: Space, tasks: list[str]) -> list[Job]:
+    return [
+        job
+        for task in tasks
+        for optimizer in OPTIMIZERS
+        for job in tuning_jobs(space, task, optimizer)
+    ]
+
+
+def hyper_jobs(space: Space) -> list[Job]:
+    """List the grid's runs on every data set."""
+    return _jobs(space, tasks_of(space))
+
+
+def hyper(space: Space) -> Result:
+    """Tell what each setting led to."""
+    rows = [
+        row
+        for task in tasks_of(space)
+        for optimizer in OPTIMIZERS
+        for row in _grid_rows(space, task, optimizer)
+    ]
+    columns = ["data set", "method", "rate", "weight decay", "validation", "iterations"]
+    notes = [
+        "One seed, which no other table reports; the validation metric at the end chooses.",
+        "A dash: the run diverged, or its flow became too stiff to be solved.",
+    ]
+    return Result([Table("All settings tried.", columns, rows)], notes)
+
+
+def _grid_rows(space: Space, task: str, optimizer: OptimizerName) -> list[list[Cell]]:
+    return [
+        [
+            TASKS[task],
+            METHODS[optimizer],
+            f"{job.config.optimizer.lr:g}",
+            f"{job.config.optimizer.weight_decay:g}",
+            _shown(job),
+            str(job.config.train.iterations or f"{job.config.train.epochs} epochs"),
+        ]
+        for job in tuning_jobs(space, task, optimizer)
+    ]
+
+
+def _shown(job: Training) -> float:
+    value = final(job)
+    return 100 * value if job.config.metric == "accuracy" else value
+
+
+def cloud_jobs(space: Space) -> list[Job]:
+    """List the runs of the sensitivity analysis."""
+    return _jobs(space, _clouds(space))
+
+
+def _clouds(space: Space) -> list[str]:
+    return [task for task in tasks_of(space) if task in CLOUDS]
+
+
+def cloud(space: Space) -> Result:
+    """Gather a point a run: training loss at the end against validation accuracy."""
+    curves: dict[str, Any] = {}
+    rows: list[list[Cell]] = []
+    for task in _clouds(space):
+        for optimizer in OPTIMIZERS:
+            points = [_point(job) for job in tuning_jobs(space, task, optimizer)]
+            curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = points
+            reached = [point["accuracy"] for point in points]
+            known = [value for value in reached if not math.isnan(value)]
+            rows.append(
+                [
+                    TASKS[task],
+                    METHODS[optimizer],
+                    len(points),
+                    f"{len(points) - len(known)}",
+                    max(known, default=None),
+                    min(known, default=None),
+                ]
+            )
+    columns = ["data set", "method", "rates", "failed", "best accuracy, %", "worst accuracy, %"]
+    caption = "Validation accuracy at the end, over all learning rates tried."
+    return Result([Table(caption, columns, rows)], [], curves)
+
+
+def _point(job: Training) -> dict[str, float]:
+    losses = table_of(read_run(job.folder), Quantity("training", "loss"))[-10:, 2]
+    return {
+        "lr": job.config.optimizer.lr,
+        "loss": float(losses.mean()) if len(losses) else math.nan,
+        "accuracy": 100 * final(job),
+    }
+
+
+def draw_cloud(figure: Any, result: Result) -> None:
+    """Draw a panel a data set: a mark a run, its size by the learning rate."""
+    figure.set_size_inches(4.2 * len(result.curves), 3.4)
+    axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
+    for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
+        for k, (method, points) in enumerate(methods.items()):
+            axis.scatter(
+                [point["loss"] for point in points],
+                [point["accuracy"] for point in points],
+                s=[40 + 25 * j for j in range(len(points))],
+                marker="os^D"[k % 4],
+                color=PALETTE[k],
+                alpha=0.75,
+                label=method,
+            )
+        axis.set_xscale("log", subs=(1.5, 2, 3, 4, 5, 7))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
+        clean(axis, "training loss at the end", "validation accuracy, %", task)
+    axes[0].legend(frameon=False, fontsize=8)
+
+
+HYPER = Item("hyper", ("table:hyper",), "The grid of learning rates", hyper_jobs, hyper)
+SENSITIVITY = Item(
+    "point-cloud",
+    ("fig:point-cloud",),
+    "Sensitivity to the learning rate",
+    cloud_jobs,
+    cloud,
+    draw_cloud,
+)

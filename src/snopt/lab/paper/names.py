@@ -1,0 +1,61 @@
+"""What data sets and methods are called in tables, and how their numbers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from snopt.lab.report.summary import Stat, stat
+
+__all__ = ["METHODS", "TASKS", "mean_of", "stat_text"]
+
+TASKS: dict[str, str] = {
+    "mnist": "MNIST",
+    "svhn": "SVHN",
+    "cifar10": "CIFAR10",
+    "spoken_arabic_digits": "SpoAD",
+    "articulary_word_recognition": "ArtWR",
+    "character_trajectories": "CharT",
+    "circle": "Circle",
+    "gas": "Gas",
+    "miniboone": "Miniboone",
+}
+"""The paper's data sets in its order, with its names."""
+
+METHODS: dict[str, str] = {
+    "adam": "Adam",
+    "sgd": "SGD",
+    "snopt_amortized": "SNOpt (paper's)",
+    "snopt": "SNOpt (default)",
+    "lbfgs": "LBFGS",
+    "recursive": "recursive adjoint",
+    "soap": "SOAP",
+    "muon": "Muon",
+    "adamw": "AdamW",
+    "singd": "SINGD",
+}
+
+
+def stat_text(found: Stat | None, metric: str = "") -> str:
+    """Write a mean with its deviation; accuracies in percent.
+
+    Example:
+        >>> stat_text(Stat(0.97123, 0.0021, 3), "accuracy"), stat_text(None)
+        ('97.12 ± 0.21', '-')
+        >>> stat_text(Stat(1.5, 0.1, 2), "nll")
+        '1.50 ± 0.10'
+    """
+    if found is None:
+        return "-"
+    scale = 100 if metric == "accuracy" else 1
+    return f"{scale * found.mean:.2f} ± {scale * found.sd:.2f}"
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values there are; None of none.
+
+    Example:
+        >>> mean_of([1.0, None, 2.0]), mean_of([])
+        (1.5, None)
+    """
+    found = stat(values)
+    return None if found is None else found.mean

@@ -1,0 +1,144 @@
+"""From a configuration to what a training loop needs: a task, and the parts to train."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from snopt.adjoint import NeuralODE
+from snopt.horizon import HorizonOptimizer
+from snopt.lab.config import Experiment, ModelConfig, SolverConfig
+from snopt.lab.data import Dataset, Spec, Splits, load
+from snopt.lab.optimizers.registry import make_optimizers, make_schedulers
+from snopt.lab.recipes.tasks import Classification, Density
+from snopt.lab.train import Parts, seed_all
+from snopt.models import CNF, ODERNN, ImageClassifier, ResidualClassifier
+from snopt.models.fields import TanhField
+
+__all__ = ["build", "build_model", "build_parts", "build_task"]
+
+
+def build(
+    config: Experiment, device: torch.device | str = "cpu"
+) -> tuple[Classification | Density, Parts]:
+    """Make the task and the parts of an experiment.
+
+    The initial weights depend on the seed and the model alone, so that all optimizers start from
+    the same ones.
+
+    Args:
+        config: the experiment.
+        device: where to put the model.
+    """
+    task = build_task(config)
+    return task, build_parts(config, task.train.spec, device)
+
+
+def build_task(config: Experiment) -> Classification | Density:
+    """Load the data of an experiment and check it."""
+    data_root = os.environ.get("SNOPT_DATA")
+    splits = _loaded(load, config.data.name, config.data.preprocessing, data_root)
+    data = config.data
+    splits = replace(
+        splits,
+        train=_at_most(splits.train, data.examples),
+        valid=_at_most(splits.valid, data.examples, data.valid_examples),
+        test=_at_most(splits.test, data.examples, data.test_examples),
+    )
+    check(splits)
+    kind = Density if config.model.kind == "density" else Classification
+    test = None if data.test_examples == 0 else splits.test
+    return kind(config.task, splits.train, splits.valid, test)
+
+
+@lru_cache(maxsize=1)
+def _loaded(read: Callable[..., Splits], name: str, preprocessing: str, root: str | None) -> Splits:
+    """Read a data set once for many runs on it; nothing changes it."""
+    return read(name, root, preprocessing=preprocessing)
+
+
+def _at_most(examples: Dataset, *limits: int | None) -> Dataset:
+    counts = [limit for limit in limits if limit is not None]
+    return examples.take(min(counts)) if counts else examples
+
+
+def check(splits: Splits) -> None:
+    """Refuse data that no run can learn from, before hours are spent on it."""
+    for name in ("train", "valid", "test"):
+        data = getattr(splits, name).tensors
+        shape = tuple(data.x.shape[1:])
+        if shape != splits.spec.shape:
+            raise ValueError(
+                f"{splits.spec.name}, {name}: examples have the shape {shape}, but "
+                f"{splits.spec.shape} is expected; the files may be damaged or of another data set"
+            )
+        bad = ~torch.isfinite(data.x).flatten(1).all(dim=1)
+        if bad.any():
+            raise ValueError(
+                f"{splits.spec.name}, {name}: {int(bad.sum())} of {len(bad)} examples hold values "
+                f"that are not finite, the first is number {int(bad.nonzero()[0])}; mend the files "
+                "or fetch them again (snopt data fetch)"
+            )
+
+
+def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cpu") -> Parts:
+    """Make the model of an experiment and what trains it."""
+    seed_all(config.train.seed, "weights")
+    model = build_model(config.model, config.solver, spec).to(device)
+    optimizers = make_optimizers(model, config.optimizer)
+    horizon = None
+    if config.horizon.policy != "fixed":
+        horizon = HorizonOptimizer(_only_block(model), **asdict(config.horizon))
+    return Parts(model, optimizers, make_schedulers(optimizers, config.optimizer), horizon)
+
+
+def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Module:
+    """Make a model for data.
+
+    Args:
+        config: which model.
+        solver: how its ODE is solved.
+        spec: what one example is.
+    """
+    options: dict[str, Any] = asdict(solver)
+    classes = spec.classes or 0
+    if config.kind == "image":
+        return ImageClassifier(spec.shape[0], classes, config.width, **options)
+    if config.kind == "residual":
+        return ResidualClassifier(spec.shape[0], classes, config.width)
+    if config.kind == "series":
+        # Its horizon is the time between two observations.
+        del options["horizon"]
+        return ODERNN(spec.shape[-1], classes, config.width, **options)
+    if config.kind == "density":
+        return CNF(
+            spec.shape[0],
+            (config.width,) * config.layers,
+            activation=config.activation,
+            stacks=config.stacks,
+            divergence=config.divergence,
+            hypernetwork=config.hypernetwork,
+            kinetic=config.kinetic,
+            jacobian=config.jacobian,
+            **options,
+        )
+    size = torch.Size(spec.shape).numel()
+    block = NeuralODE(TanhField(size, config.width, config.layers + 1), **options)
+    readout = nn.Linear(size, classes)
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
+
+
+def _only_block(model: nn.Module) -> NeuralODE:
+    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    if len(blocks) != 1 or isinstance(model, ODERNN):
+        raise ValueError(
+            f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed"
+        )
+    return blocks[0]

@@ -1,0 +1,74 @@
+"""Small tasks that need no download: flows with a linear read-out, and an ODE-RNN.
+
+How the learning rates were chosen is told in docs/cli.md.
+"""
+
+from __future__ import annotations
+
+from snopt.base.errors import unknown
+from snopt.lab.config import (
+    ADAMW_DECAY,
+    DataConfig,
+    Experiment,
+    ModelConfig,
+    OptimizerConfig,
+    OptimizerName,
+    Scale,
+)
+from snopt.lab.recipes.scales import smoke
+from snopt.lab.train import TrainConfig
+
+__all__ = ["digits", "spirals", "two_moons"]
+
+RATES = {
+    "snopt": 1e-2,
+    "snopt_amortized": 1e-2,
+    "adam": 1e-2,
+    "adamw": 1e-2,
+    "sgd": 0.2,
+    "muon": 3e-2,
+    "lbfgs": 3e-2,
+    "soap": 2e-2,
+    "recursive": 1.0,
+    "singd": 0.1,
+}
+"""Learning rates on digits."""
+SGD_IN_THE_PLANE = 0.05
+"""The flows of the other two tasks become stiff at the rate that suits digits."""
+
+
+def digits(optimizer: OptimizerName = "snopt", scale: Scale = "cpu") -> Experiment:
+    """Hand-written digits, 8 x 8 grey: a flow of 64 dimensions."""
+    train = TrainConfig(iterations=100, batch_size=128, evaluate_every=5)
+    return _embedded("digits", optimizer, scale, ModelConfig("flow", width=64, layers=2), train)
+
+
+def two_moons(optimizer: OptimizerName = "snopt", scale: Scale = "cpu") -> Experiment:
+    """Two interleaved half circles: a flow in the plane."""
+    train = TrainConfig(iterations=100, batch_size=256, evaluate_every=10)
+    return _embedded("two_moons", optimizer, scale, ModelConfig("flow", width=64, layers=2), train)
+
+
+def spirals(optimizer: OptimizerName = "snopt", scale: Scale = "cpu") -> Experiment:
+    """Noisy plane spirals, left or right, growing or shrinking: an ODE-RNN."""
+    train = TrainConfig(iterations=100, batch_size=128, evaluate_every=10)
+    return _embedded("spirals", optimizer, scale, ModelConfig("series", width=16), train)
+
+
+def _embedded(
+    name: str, optimizer: OptimizerName, scale: Scale, model: ModelConfig, train: TrainConfig
+) -> Experiment:
+    if optimizer not in RATES:
+        raise unknown("optimizer", optimizer, RATES)
+    plane = name != "digits" and optimizer == "sgd"
+    lr = SGD_IN_THE_PLANE if plane else RATES[optimizer]
+    decay = ADAMW_DECAY if optimizer == "adamw" else 0.0
+    config = Experiment(
+        task=name,
+        scale=scale,
+        data=DataConfig(name),
+        model=model,
+        optimizer=OptimizerConfig(optimizer, lr, weight_decay=decay),
+        train=train,
+    )
+    return smoke(config) if scale == "smoke" else config

@@ -1,0 +1,326 @@
+"""A search for settings: trials in a shared study, so that several processes can join it.
+
+The plan is laid down first: every trial of the sweep is put into the study as waiting, with its
+point of the grid, or without one where the sampler is to choose. Workers then take trials until
+none is left. A trial that fails is recorded with its reason, and the sweep goes on. While a trial
+runs its process gives signs of life; when they stop, another worker marks the trial as lost and
+puts it back into the queue, where it continues from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from snopt.lab.config import Experiment
+from snopt.lab.optimizers.grid import grid
+from snopt.lab.recipes.run import recorded, run
+from snopt.lab.recipes.settings import as_dict, from_dict
+from snopt.lab.train import Listener
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import RDBStorage
+    from optuna.trial import FrozenTrial, Trial
+
+__all__ = ["Result", "SweepConfig", "Tally", "open_study", "results", "tally", "work"]
+
+Watch = Callable[[Experiment, Path], Sequence[Listener]]
+
+ATTEMPTS = 3
+"""How often a trial is begun whose process dies each time: it may be the trial's fault."""
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """What is searched, and where the study is kept.
+
+    Attributes:
+        base: the experiment whose learning rate and weight decay are varied.
+        out: folder of the trials' run folders, and of the default study.
+        search: the paper's ``"grid"``, or ``"tpe"``: Optuna's sampler chooses.
+        trials: how many; all of the grid if not given, and 30 for ``"tpe"``.
+        storage: address of the study's database; an SQLite file in ``out`` if not given.
+        heartbeat: seconds between two signs of life; a process that gave none for twice as long
+            is taken for dead.
+    """
+
+    base: Experiment
+    out: Path
+    search: Literal["grid", "tpe"] = "grid"
+    trials: int | None = None
+    storage: str | None = None
+    heartbeat: int = 30
+
+    @property
+    def name(self) -> str:
+        """The study's name: sweeps of one storage with the same name are one sweep."""
+        base = self.base
+        return f"{base.task}-{base.optimizer.name}-{base.scale}-{self.search}"
+
+    @property
+    def url(self) -> str:
+        """Address of the study's database."""
+        return self.storage or f"sqlite:///{(self.out / 'study.db').absolute()}"
+
+    def plan(self) -> list[dict[str, float]]:
+        """List the points to try; an empty one is for the sampler to choose."""
+        if self.search == "tpe":
+            return [{} for _ in range(self.trials or 30)]
+        points = grid(self.base.optimizer.name)
+        return points[: self.trials]
+
+
+def open_study(config: SweepConfig) -> Study:
+    """Create the study and lay down its plan, or join the one that is there.
+
+    Args:
+        config: the sweep.
+    """
+    optuna = _optuna()
+    config.out.mkdir(parents=True, exist_ok=True)
+    options = {
+        "storage": _storage(config),
+        "study_name": config.name,
+        "sampler": optuna.samplers.TPESampler(constant_liar=True),
+    }
+    try:
+        direction = "maximize" if config.base.mode == "max" else "minimize"
+        study: Study = optuna.create_study(direction=direction, **options)
+    except optuna.exceptions.DuplicatedStudyError:
+        study = optuna.load_study(**options)
+        _await_plan(study, config)
+    study.set_user_attr("experiment", as_dict(config.base))
+    # What its founder did not get to is added here; nobody else is adding any more.
+    plan = config.plan()
+    for index in range(len(_latest(study)), len(plan)):
+        study.enqueue_trial(plan[index], user_attrs={"plan": index, "attempt": 1})
+    study.set_user_attr("planned", len(plan))
+    return study
+
+
+def _await_plan(study: Study, config: SweepConfig) -> None:
+    """Give the process that founded the study time to lay down its plan; it may have died."""
+    until = time.monotonic() + 2 * config.heartbeat
+    while "planned" not in study.user_attrs and time.monotonic() < until:
+        time.sleep(0.2)
+    # JSON has turned tuples into lists; compare what both would be made of.
+    theirs = study.user_attrs.get("experiment")
+    if theirs is not None and from_dict(Experiment, theirs) != config.base:
+        raise ValueError(
+            f"the study {study.study_name!r} in {config.url} was begun with other settings; use "
+            "the same ones to join it, or another --out or --storage for a new sweep"
+        )
+
+
+def _storage(config: SweepConfig) -> RDBStorage:
+    """Open the database; processes that make its tables at the same moment get out of step."""
+    from sqlalchemy.exc import DBAPIError
+
+    for pause in (0.2, 0.5, 1.0, 2.0):
+        try:
+            return _open_storage(config)
+        except DBAPIError:
+            time.sleep(pause)
+    return _open_storage(config)
+
+
+def _open_storage(config: SweepConfig) -> RDBStorage:
+    from optuna.storages import RDBStorage
+
+    with warnings.catch_warnings():
+        # Optuna calls the signs of life an experimental feature.
+        warnings.simplefilter("ignore")
+        return RDBStorage(
+            config.url,
+            # SQLite lets one process write at a time; the others are to wait, not to fail.
+            engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in config.url else None,
+            heartbeat_interval=config.heartbeat,
+            heartbeat_stale_trial_callback=partial(_lost, config),
+        )
+
+
+def _lost(config: SweepConfig, study: Study, trial: FrozenTrial) -> None:
+    """Take over the trial of a process that died, unless it seems to kill its processes."""
+    if trial.user_attrs.get("attempt", ATTEMPTS) < ATTEMPTS:
+        _queue_again(study, trial, config)
+
+
+def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> None:
+    """Take trials from the study until all are done.
+
+    When none is left to take but other processes still work, it waits for them: should one die,
+    its trial is taken over.
+
+    Args:
+        config: the sweep.
+        study: from :func:`open_study`.
+        watch: makes the listeners of each trial.
+    """
+    while True:
+        _bury(config, study)
+        count = tally(study)
+        if count.waiting:
+            study.optimize(partial(_objective, config, watch), n_trials=1, catch=(Exception,))
+        elif count.running:
+            time.sleep(1.0)
+        else:
+            return
+
+
+def _bury(config: SweepConfig, study: Study) -> None:
+    """Mark trials as failed whose processes died."""
+    optuna = _optuna()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optuna.storages.fail_stale_trials(study)
+    # A process can die after it took a trial and before its first sign of life.
+    latest = datetime.now() - timedelta(seconds=2 * config.heartbeat)
+    for trial in _latest(study).values():
+        began = trial.datetime_start if trial.state.name == "RUNNING" else None
+        if began is not None and began < latest and "process" not in trial.user_attrs:
+            with suppress(ValueError):  # another process was faster
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                _lost(config, study, trial)
+
+
+def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
+    """Run one trial; what it returns is the best validation metric."""
+    if "plan" not in trial.user_attrs:
+        raise _optuna().TrialPruned("another process took the last trial first")
+    experiment = _suggested(config, trial)
+    folder = config.out / f"trial-{trial.user_attrs['plan']:03d}"
+    trial.set_user_attr("folder", str(folder))
+    trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
+    try:
+        outcome = recorded(experiment, folder)
+        if outcome is None:
+            outcome = run(experiment, folder, resume=True, listeners=watch(experiment, folder))
+        if outcome.status == "interrupted":
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        trial.set_user_attr("note", "interrupted, and put back into the queue")
+        _queue_again(trial.study, trial.study.trials[trial.number], config)
+        raise
+    except Exception as error:
+        trial.set_user_attr("note", f"{type(error).__name__}: {error}")
+        raise
+    trial.set_user_attr("note", outcome.message)
+    if outcome.status == "diverged" or outcome.best is None:
+        raise RuntimeError(f"{outcome.status}: {outcome.message}")
+    return outcome.best
+
+
+def _suggested(config: SweepConfig, trial: Trial) -> Experiment:
+    """Draw the settings of a trial; those of a grid are fixed beforehand."""
+    base = config.base
+    points = grid(base.optimizer.name)
+    rates = [point["lr"] for point in points]
+    decays = sorted({point["weight_decay"] for point in points})
+    optimizer = replace(
+        base.optimizer,
+        lr=trial.suggest_float("lr", min(rates), max(rates), log=True),
+        weight_decay=trial.suggest_categorical("weight_decay", decays),
+    )
+    return replace(base, optimizer=optimizer)
+
+
+def _queue_again(study: Study, trial: FrozenTrial, config: SweepConfig) -> None:
+    """Put a trial back into the queue; a process may have died before it drew settings."""
+    plan, attempt = trial.user_attrs["plan"], trial.user_attrs["attempt"]
+    study.enqueue_trial(
+        trial.params or config.plan()[plan], user_attrs={"plan": plan, "attempt": attempt + 1}
+    )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many of the planned trials are in which state; each is counted once.
+
+    Attributes:
+        planned: trials of the plan.
+        done: ended with a value.
+        failed: ended with an error, or lost too often.
+        running: being run by some process.
+        waiting: not begun.
+    """
+
+    planned: int
+    done: int
+    failed: int
+    running: int
+    waiting: int
+
+
+def tally(study: Study) -> Tally:
+    """Count the trials of a sweep."""
+    states = [trial.state.name for trial in _latest(study).values()]
+    return Tally(
+        len(states),
+        done=states.count("COMPLETE"),
+        failed=states.count("FAIL"),
+        running=states.count("RUNNING"),
+        waiting=states.count("WAITING"),
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one trial of the plan.
+
+    Attributes:
+        settings: what was tried.
+        value: the best validation metric; None if it failed.
+        state: Optuna's word for it.
+        note: how it ended.
+        folder: its run folder.
+    """
+
+    settings: dict[str, float]
+    value: float | None
+    state: str
+    note: str
+    folder: str
+
+
+def results(study: Study) -> list[Result]:
+    """List the planned trials, the best first, failed ones last."""
+    sign = -1.0 if study.direction.name == "MAXIMIZE" else 1.0
+    rows = [
+        Result(
+            trial.params,
+            trial.value,
+            trial.state.name,
+            trial.user_attrs.get("note", "lost: its process died"),
+            trial.user_attrs.get("folder", ""),
+        )
+        for trial in _latest(study).values()
+    ]
+    return sorted(rows, key=lambda row: math.inf if row.value is None else sign * row.value)
+
+
+def _latest(study: Study) -> dict[int, FrozenTrial]:
+    """The latest attempt at each trial of the plan."""
+    trials = [trial for trial in study.trials if "plan" in trial.user_attrs]
+    return {trial.user_attrs["plan"]: trial for trial in trials}
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError(
+            "a sweep is kept by Optuna, which is not installed: pip install 'snopt[sweep]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    return optuna

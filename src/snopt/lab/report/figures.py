@@ -1,0 +1,145 @@
+"""The curves and pictures as PNG or SVG files, by matplotlib."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from snopt.base.errors import unknown
+from snopt.lab.report.curves import Quantity, band, table_of
+from snopt.lab.report.payload import colors_of, first_quantities
+from snopt.lab.report.pictures import Picture
+from snopt.lab.report.tables import Comparison
+
+FORMATS = ("png", "svg")
+
+# The page's colours, which eyes that confuse red and green tell apart.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#b8569a", "#b27d00", "#3c9bd6", "#6b7280")
+MAX_COLUMNS = 4
+
+
+def write_figures(
+    comparisons: Sequence[Comparison], folder: Path, format: str = "png"
+) -> dict[str, list[Path]]:
+    """Draw every task into files.
+
+    Args:
+        comparisons: As of :func:`snopt.lab.report.tables.compare`.
+        folder: Where the files go; made if it is not there.
+        format: ``"png"`` or ``"svg"``.
+
+    Returns:
+        The files by task: curves first, then pictures.
+
+    Raises:
+        UnknownName: ``format`` is neither.
+        ImportError: matplotlib is not installed.
+    """
+    if format not in FORMATS:
+        raise unknown("figure format", format, FORMATS)
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'snopt[report]'") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    colors = colors_of(comparisons)
+    written: dict[str, list[Path]] = {}
+    # Names of runs are text, whatever dollar signs are in them; text in SVG stays text.
+    with mpl.rc_context({"text.parse_math": False, "svg.fonttype": "none", "font.size": 9}):
+        for k, comparison in enumerate(comparisons, start=1):
+            name = f"{k}-{re.sub(r'[^A-Za-z0-9_-]+', '-', comparison.task)[:60].strip('-')}"
+            drawings = {
+                f"{name}-curves": _curves(Figure, comparison, colors),
+                f"{name}-pictures": _pictures(Figure, comparison),
+            }
+            paths = written.setdefault(comparison.task, [])
+            for stem, figure in drawings.items():
+                if figure is not None:
+                    paths.append(folder / f"{stem}.{format}")
+                    figure.savefig(paths[-1], dpi=150, bbox_inches="tight")
+    return written
+
+
+def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) -> Any:
+    """A row per quantity: against seconds on the left, against iterations on the right."""
+    rows = first_quantities(comparison)
+    if not rows:
+        return None
+    figure = make_figure(figsize=(9, 3 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), 2, squeeze=False, sharey="row")
+    for quantity, (left, right) in zip(rows, axes, strict=True):
+        left.set_ylabel(str(quantity))
+        for axis, x_name, x_text in (
+            (left, "seconds", "seconds of training"),
+            (right, "iteration", "iterations"),
+        ):
+            axis.set_xlabel(x_text)
+            axis.grid(color="#e4e7eb", linewidth=0.6)
+            axis.set_axisbelow(True)
+            axis.spines[["top", "right"]].set_visible(False)
+            _draw_groups(axis, comparison, quantity, x_name, colors)
+    # Labels with a leading underscore are left out by matplotlib before 3.10.
+    handles = {line.get_gid(): line for row in axes for axis in row for line in axis.get_lines()}
+    figure.legend(
+        [handles[label] for label in colors if label in handles],
+        [re.sub("^_", " _", label) for label in colors if label in handles],
+        loc="outside upper center", ncols=4, frameon=False,
+    )  # fmt: skip
+    return figure
+
+
+def _draw_groups(
+    axis: Any, comparison: Comparison, quantity: Quantity, x_name: str, colors: dict[str, int]
+) -> None:
+    for group in comparison.groups:
+        joined = band([table_of(run, quantity) for run in group.runs])
+        if joined is None:
+            continue
+        index = colors[group.label]
+        color, style = PALETTE[index % len(PALETTE)], "-" if index < len(PALETTE) else "--"
+        x, line = getattr(joined, x_name), {"color": color, "linewidth": 1.6, "gid": group.label}
+        # Dotted from where a seed has stopped, as on the page.
+        full = int((joined.count == len(group.runs)).sum())
+        axis.plot(x[max(full - 1, 0) :], joined.mean[max(full - 1, 0) :], ":", **line)
+        axis.plot(x[:full], joined.mean[:full], style, **line)
+        low, high = joined.mean - joined.sd, joined.mean + joined.sd
+        axis.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0)
+    measure = comparison.measure
+    if quantity == Quantity(measure.split, measure.metric) and measure.target is not None:
+        axis.axhline(measure.target, color="black", linewidth=0.8, linestyle="--")
+
+
+def _pictures(make_figure: Any, comparison: Comparison) -> Any:
+    """A row per group: the pictures of its first seed."""
+    drawn = {group.label: group.runs[0].pictures[:MAX_COLUMNS] for group in comparison.groups}
+    drawn = {label: pictures for label, pictures in drawn.items() if pictures}
+    if not drawn:
+        return None
+    columns = max(map(len, drawn.values()))
+    figure = make_figure(figsize=(2.8 * columns, 3 * len(drawn)), layout="constrained")
+    axes = figure.subplots(len(drawn), columns, squeeze=False)
+    for (label, pictures), row in zip(drawn.items(), axes, strict=True):
+        for axis in row:
+            axis.set_axis_off()
+        for axis, picture in zip(row, pictures, strict=False):
+            axis.set_title(fill(f"{label}: {picture.title}", 40), fontsize=8)
+            axis.set_aspect("equal")
+            _draw_picture(axis, picture)
+    return figure
+
+
+def _draw_picture(axis: Any, picture: Picture) -> None:
+    if picture.kind == "grid":
+        axis.imshow(picture.values, origin="lower", extent=picture.extent, cmap="cividis")
+        return
+    count = len(picture.points) or len(picture.paths)
+    classes = picture.classes or (0,) * count
+    colors = [PALETTE[index % len(PALETTE)] for index in classes]
+    for path, color in zip(picture.paths, colors, strict=False):
+        axis.plot(*zip(*path, strict=True), color=color, linewidth=0.7, alpha=0.5)
+    ends = picture.points or tuple(path[-1] for path in picture.paths)
+    axis.scatter(*zip(*ends, strict=True), c=colors, s=5)

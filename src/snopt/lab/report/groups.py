@@ -1,0 +1,124 @@
+"""Which runs belong together: one task, one optimizer with one set of settings, many seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from snopt.lab.report.read import Run
+
+# Settings in which runs of one curve may differ, wherever in a config they stand.
+FREE = {"seed", "out", "folder", "label"}
+MAX_DIFFERENCES = 3
+MAX_VALUE_LENGTH = 24
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone.
+
+    Attributes:
+        task: Name of the task.
+        label: Name of the optimizer, with the settings that tell it from others of that name.
+        runs: The runs by rising seed.
+    """
+
+    task: str
+    label: str
+    runs: tuple[Run, ...]
+
+
+def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
+    """Group runs by task and optimizer.
+
+    Runs of one optimizer whose configs differ in more than the seed become several groups,
+    named after what differs: seeds are averaged, settings are not.
+
+    Args:
+        runs: Runs as they were read; folders without a run are left out.
+
+    Returns:
+        For each task, in the order of first appearance, its groups: SNOpt's first, the others by
+        name.
+    """
+    by_name: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        if run.state != "no run":
+            by_name.setdefault(run.task, {}).setdefault(run.optimizer, []).append(run)
+    return {
+        task: [
+            group
+            for name in sorted(named, key=lambda name: (not name.startswith("snopt"), name))
+            for group in _split_by_settings(task, name, named[name])
+        ]
+        for task, named in by_name.items()
+    }
+
+
+def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
+    variants: dict[str, list[Run]] = {}
+    for run in runs:
+        variants.setdefault(json.dumps(settings(run.config), sort_keys=True), []).append(run)
+    # A run whose config is lost belongs where its name puts it, if there is but one such place.
+    lost = variants.pop("{}", []) if len(variants) == 2 else []
+    labels = _labels(name, [settings(alike[0].config) for alike in variants.values()])
+    return [
+        Group(task, label, tuple(sorted(alike + lost, key=lambda run: (run.seed or 0, run.folder))))
+        for label, alike in zip(labels, variants.values(), strict=True)
+    ]
+
+
+def settings(config: dict[str, Any]) -> dict[str, str]:
+    """The settings that tell one curve from another, nested ones under dotted names.
+
+    Args:
+        config: A ``config.json``.
+
+    Returns:
+        Names and values as JSON, without the seed.
+
+    Example:
+        >>> settings({"lr": 0.1, "seed": 3, "train": {"seed": 3, "clip": None}})
+        {'lr': '0.1', 'train.clip': 'null'}
+    """
+    found: dict[str, str] = {}
+    pending: list[tuple[str, Any]] = [("", config)]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, dict):
+            prefix = f"{name}." if name else ""
+            pending += [(f"{prefix}{key}", value[key]) for key in reversed(value)]
+        elif _last(name) not in FREE:
+            found[name] = json.dumps(value)
+    return found
+
+
+def _labels(name: str, variants: list[dict[str, str]]) -> list[str]:
+    """One name per variant, different from each other."""
+    if len(variants) == 1:
+        return [name]
+    keys = {key: None for variant in variants for key in variant}
+    known = [variant for variant in variants if variant]
+    differing = [key for key in keys if len({variant.get(key) for variant in known}) > 1]
+    labels: list[str] = []
+    for variant in variants:
+        # A config may say the same thing in two places.
+        told = dict.fromkeys(
+            f"{_last(key)}={_short(variant[key])}" for key in differing if key in variant
+        )
+        label = " ".join([name, *(list(told)[:MAX_DIFFERENCES] or ["(other settings)"])])
+        # Only where more differs than the label has room for.
+        alike = sum(earlier == label or earlier.startswith(f"{label} #") for earlier in labels)
+        labels.append(f"{label} #{alike + 1}" if alike else label)
+    return labels
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _short(value: str) -> str:
+    value = value.strip('"')
+    return value if len(value) <= MAX_VALUE_LENGTH else value[: MAX_VALUE_LENGTH - 1] + "…"

@@ -1,0 +1,96 @@
+"""The report as Markdown: the same tables, with figures in files next to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from snopt.lab.report.read import Run
+from snopt.lab.report.tables import (
+    Cell,
+    Comparison,
+    Table,
+    headline,
+    problems_table,
+    runs_table,
+    summary_table,
+)
+
+
+def build_markdown(
+    runs: Sequence[Run],
+    comparisons: Sequence[Comparison],
+    title: str,
+    figures: Mapping[str, Sequence[str]],
+) -> str:
+    """Make the text.
+
+    Args:
+        runs: The runs.
+        comparisons: What :func:`snopt.lab.report.tables.compare` made of them.
+        title: Heading of the whole.
+        figures: Paths of figures by task, relative to where the text will be.
+
+    Returns:
+        The text.
+    """
+    parts = [f"# {plain(title)}"]
+    problems = problems_table(runs)
+    if problems is not None:
+        parts += ["## Problems with the records", markdown_table(problems)]
+    for comparison in comparisons:
+        table = summary_table(comparison)
+        parts += [f"## {plain(comparison.task)}", plain(headline(comparison))]
+        parts += [
+            f"![{plain(comparison.task)}]({path})" for path in figures.get(comparison.task, [])
+        ]
+        parts += [markdown_table(table), plain(table.caption)]
+    if comparisons:
+        parts += ["## Runs", markdown_table(runs_table(comparisons))]
+    commands = dict.fromkeys(run.command for run in runs if run.command)
+    if commands:
+        parts += ["## Commands", *(_code(command) for command in commands)]
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(text: str) -> str:
+    r"""Text that Markdown shows as it is, on one line.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The same with everything escaped that would be markup, HTML or the end of a cell.
+
+    Example:
+        >>> print(plain("<b>*x*|y"))
+        &lt;b>\*x\*\|y
+    """
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", text)
+
+
+def markdown_table(table: Table) -> str:
+    """A table in pipes.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Its text, the best of a column in bold and notes in parentheses.
+    """
+    lines = [[plain(column) for column in table.columns], ["---"] * len(table.columns)]
+    lines += [[_cell(cell) for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(cell: Cell) -> str:
+    text = f"**{plain(cell.text)}**" if cell.best else plain(cell.text)
+    return f"{text} ({plain(cell.note)})" if cell.note else text
+
+
+def _code(text: str) -> str:
+    """A block of code that ends where the text does, whatever backticks are in it."""
+    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{text}\n{fence}"

@@ -1,0 +1,199 @@
+"""Run folders, read as they are: running, finished, killed or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from snopt.lab.report.pictures import Picture, make_picture
+from snopt.lab.report.records import Records, number, parse_records
+
+# A folder that holds one of these is a run folder.
+MARKS = ("metrics.jsonl", "config.json")
+
+
+@dataclass
+class Run:
+    """One run folder.
+
+    Attributes:
+        folder: Where it is.
+        config: Its ``config.json``; empty when that could not be read.
+        environment: Its ``environment.json``, likewise.
+        records: Its ``metrics.jsonl``, likewise.
+        pictures: What is in ``pictures/``.
+        problems: One sentence for everything that was missing or damaged.
+        is_run: Whether there is a run in the folder at all.
+    """
+
+    folder: Path
+    config: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    records: Records = field(default_factory=Records)
+    pictures: list[Picture] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    is_run: bool = True
+
+    @property
+    def task(self) -> str:
+        """Name of the task; that of the parent folder when there is no config."""
+        return _name_of(self.config.get("task")) or self.folder.absolute().parent.name
+
+    @property
+    def optimizer(self) -> str:
+        """Label of the optimizer; read off the folder's name when there is no config."""
+        label = _name_of(self.config.get("label")) or _name_of(self.config.get("optimizer"))
+        return label or re.sub(r"-seed\d+$", "", self.folder.absolute().name)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed, if config or folder name tells it."""
+        train = self.config.get("train")
+        in_train = train.get("seed") if isinstance(train, dict) else None
+        for value in (number(self.config.get("seed")), number(in_train)):
+            if value is not None and value.is_integer():
+                return int(value)
+        in_name = re.search(r"-seed(\d{1,9})$", self.folder.absolute().name)
+        return int(in_name.group(1)) if in_name else None
+
+    @property
+    def state(self) -> str:
+        """How the run ended: the end record's status, or what its absence means."""
+        if self.records.end is not None:
+            return str(self.records.end.get("status", "ended"))
+        if self.records.steps or self.records.evals:
+            return "unfinished"
+        return "no records" if self.is_run else "no run"
+
+    def told(self, name: str) -> object:
+        """A setting of the config, or of the experiment that it describes.
+
+        Args:
+            name: Name of the setting.
+
+        Returns:
+            Its value, or None.
+        """
+        experiment = self.config.get("experiment")
+        inner = experiment if isinstance(experiment, dict) else {}
+        return self.config.get(name, inner.get(name))
+
+    @property
+    def command(self) -> str:
+        """The command line that started the run; empty when it is not recorded."""
+        command = self.environment.get("command", "")
+        if isinstance(command, list):
+            return shlex.join(str(part) for part in command)
+        return str(command)
+
+
+def _name_of(value: object) -> str:
+    """A name given as a string, or as the ``name`` of a mapping."""
+    if isinstance(value, dict):
+        value = value.get("name")
+    return value if isinstance(value, str) else ""
+
+
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """Read run folders. Whatever is in them, this raises nothing.
+
+    Args:
+        paths: Run folders, or folders that hold run folders at any depth.
+
+    Returns:
+        One run per run folder, each once, in the order of the paths and by name within them.
+        A path without any run yields a run whose ``problems`` say so.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = (Path(folder) / "metrics.jsonl").write_text('{"kind": "start"}')
+        ...     [run] = read_runs([folder])
+        >>> run.problems[0]
+        'config.json is missing'
+    """
+    folders: dict[str, Path] = {}
+    runs = []
+    for path in map(Path, paths):
+        found = list(_run_folders(path))
+        if not found:
+            there = path.is_dir()
+            problem = "no run folder in here" if there else "no such folder"
+            runs.append(Run(path, problems=[problem], is_run=False))
+        folders.update({os.path.realpath(folder): folder for folder in found})
+    return [*map(read_run, folders.values()), *runs]
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    """Run folders at or below ``path``; run folders inside of run folders are not looked for."""
+    for folder, inner, files in os.walk(path):
+        inner.sort()
+        if any(mark in files for mark in MARKS):
+            inner.clear()
+            yield Path(folder)
+
+
+def read_run(folder: Path) -> Run:
+    """Read one run folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The run, with a problem noted for everything that is missing or damaged.
+    """
+    run = Run(folder)
+    run.config = _read_object(run, "config.json")
+    run.environment = _read_object(run, "environment.json")
+    text = _read_text(run, "metrics.jsonl")
+    if text is not None:
+        run.records = parse_records(text)
+        run.problems += [f"metrics.jsonl: {problem}" for problem in run.records.problems]
+        skipped = [step for step in run.records.steps if step.skipped]
+        if skipped:
+            where = f"the first at iteration {skipped[0].iteration}: {skipped[0].skipped}"
+            run.problems.append(f"updates left out: {len(skipped)} ({where})")
+        if run.records.end is None:
+            run.problems.append("no end record: the run is still going, or was killed")
+        elif run.state not in ("finished", "target", "budget"):
+            message = run.records.end.get("message")
+            run.problems.append(f"{run.state}: {message}" if message else run.state)
+    for path in sorted((folder / "pictures").glob("*.json")):
+        name = f"pictures/{path.name}"
+        picture = make_picture(_read_object(run, name))
+        if picture is not None:
+            run.pictures.append(picture)
+        elif not any(problem.startswith(name) for problem in run.problems):
+            run.problems.append(f"{name} is not a picture that can be drawn")
+    return run
+
+
+def _read_text(run: Run, name: str) -> str | None:
+    try:
+        return (run.folder / name).read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        run.problems.append(f"{name} is missing")
+    except OSError as error:
+        run.problems.append(f"{name} cannot be read: {error.strerror or error}")
+    return None
+
+
+def _read_object(run: Run, name: str) -> dict[str, Any]:
+    text = _read_text(run, name)
+    if text is None:
+        return {}
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        run.problems.append(f"{name} is damaged: {error}")
+        return {}
+    if not isinstance(content, dict):
+        run.problems.append(f"{name} is damaged: not a JSON object")
+        return {}
+    return content

@@ -1,0 +1,33 @@
+"""Train a model on a task and keep a record of it: one loop, run folders, resume, torchrun."""
+
+from snopt.lab.train.checkpoint import load_checkpoint
+from snopt.lab.train.folder import RunFolderError
+from snopt.lab.train.listeners import PlainProgress, RichProgress, TensorBoard, progress
+from snopt.lab.train.lock import FolderInUse
+from snopt.lab.train.loop import train
+from snopt.lab.train.parallel import World, join
+from snopt.lab.train.record import read_records
+from snopt.lab.train.seeding import seed_all
+from snopt.lab.train.task import Examples, Listener, Outcome, Parts, Status, Task, TrainConfig
+
+__all__ = [
+    "train",
+    "Task",
+    "Parts",
+    "TrainConfig",
+    "Outcome",
+    "Status",
+    "Examples",
+    "seed_all",
+    "join",
+    "World",
+    "load_checkpoint",
+    "read_records",
+    "RunFolderError",
+    "FolderInUse",
+    "Listener",
+    "progress",
+    "PlainProgress",
+    "RichProgress",
+    "TensorBoard",
+]

@@ -1,0 +1,201 @@
+"""Several processes, started by torchrun, that train one model on shares of every batch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from snopt.lab.train.task import Parts, Task
+from snopt.optim import SNOpt
+
+__all__ = ["World", "join", "traffic"]
+
+T = TypeVar("T")
+
+LETTING_GO = 0.2
+"""Seconds that a process waits at its end. Gloo's threads outlive their group and may still hold
+tensors of the last messages; a thread that lets go of one while the interpreter is ending aborts
+the process, and torchrun takes a finished run for a failed one."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train together, seen from one of them.
+
+    With one process, every method returns at once.
+
+    Attributes:
+        rank: Which process this is, from 0; the first one keeps the record.
+        size: How many there are.
+        device: Where this process computes: build the model there.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that keeps the record."""
+        return self.rank == 0
+
+    def mean(self, value: float) -> float:
+        """Average a number over the processes; not finite if it is so in one of them."""
+        if self.size == 1:
+            return value
+        total = torch.tensor(value, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(total)
+        return float(total) / self.size
+
+    def any(self, flag: bool) -> bool:
+        """Tell whether the flag is set in any process."""
+        return self.mean(float(flag)) > 0
+
+    def gather(self, value: T) -> list[T]:
+        """Return everyone's value to everyone."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """Let the first process make something, and give it, or its error, to all.
+
+        Only the first process needs to see the disk.
+
+        Args:
+            make: Called in the first process.
+        """
+        if self.size == 1:
+            return make()
+        box: list[Any] = [None, None]
+        if self.first:
+            try:
+                box[0] = make()
+            # Whatever it is, the others would wait for it in vain.
+            except Exception as error:  # noqa: BLE001
+                box[1] = error
+        distributed.broadcast_object_list(box, src=0, device=self.device)
+        if box[1] is not None:
+            raise box[1]
+        made: T = box[0]
+        return made
+
+
+@contextmanager
+def join(device: str | torch.device | None = None) -> Iterator[World]:
+    """Join the processes that torchrun started; alone without torchrun.
+
+    Enter it before the model is built, and build the model on ``world.device``. :func:`train`
+    enters it too, and finds it joined.
+
+    Args:
+        device: Where to compute; by default on a GPU if there is one. Under torchrun ``"cuda"``
+            means the GPU of this process's ``LOCAL_RANK``.
+
+    Yields:
+        The world.
+
+    Example:
+        >>> with join() as world:
+        ...     world.rank, world.size
+        (0, 1)
+    """
+    started_by_torchrun = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    joined = distributed.is_available() and distributed.is_initialized()
+    place = _device(device, started_by_torchrun or joined)
+    if not (joined or started_by_torchrun):
+        yield World(device=place)
+        return
+    if not joined:
+        if place.type == "cuda":
+            torch.cuda.set_device(place)
+        distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield World(distributed.get_rank(), distributed.get_world_size(), place)
+    finally:
+        if not joined:
+            distributed.destroy_process_group()
+            time.sleep(LETTING_GO)
+
+
+def _device(wanted: str | torch.device | None, several: bool) -> torch.device:
+    if wanted is None:
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    place = torch.device(wanted)
+    if several and str(place) == "cuda":
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return place
+
+
+class _Loss(nn.Module):
+    """A task's loss as a module, so that gradients are averaged whatever the task calls."""
+
+    def __init__(self, task: Task, model: nn.Module) -> None:
+        super().__init__()
+        self.task, self.model = task, model
+
+    def forward(self, batch: Any) -> Tensor:
+        return self.task.loss(self.model, batch)
+
+
+def loss_function(task: Task, model: nn.Module, world: World) -> Callable[[Any], Tensor]:
+    """Return the loss of a batch as a function whose gradients are averaged over the processes.
+
+    Args:
+        task: The task.
+        model: The model, which keeps its parameters and names.
+        world: The processes.
+    """
+    if world.size == 1:
+        return lambda batch: task.loss(model, batch)
+    wrapped: Callable[[Any], Tensor] = DistributedDataParallel(_Loss(task, model))
+    return wrapped
+
+
+def traffic(parts: Parts, iterations: int) -> dict[str, int]:
+    """Count the bytes that each process hands to the others in so many iterations.
+
+    Gradients are exchanged in every iteration; Kronecker factors and their eigenvectors on
+    refresh iterations only. What the network carries depends on the collective: a ring takes about
+    twice the payload.
+
+    Args:
+        parts: What is trained.
+        iterations: How many updates were made.
+
+    Returns:
+        Bytes of ``gradients`` and of ``factors``, the whole run.
+    """
+    trained = [p for p in parts.model.parameters() if p.requires_grad]
+    gradients = iterations * sum(p.numel() * p.element_size() for p in trained)
+    factors = sum(
+        optimizer.counts.refreshes * _refresh_bytes(optimizer)
+        for optimizer in parts.optimizers
+        if isinstance(optimizer, SNOpt)
+    )
+    return {"gradients": gradients, "factors": factors}
+
+
+def _refresh_bytes(optimizer: SNOpt) -> int:
+    """Payload of one refresh: all factors averaged, all eigenbases sent by their owners."""
+    total = 0
+    for factors in optimizer.factors.values():
+        blocks = [block for mode in factors.modes for block in mode]
+        for block in blocks:
+            groups, size = block.shape[0], block.shape[-1]
+            # The factor; and eigenvalues, eigenvectors, and whether they were found.
+            numbers = groups * size * size + groups * size * (size + 1) + 1
+            total += numbers * block.element_size()
+        if blocks:
+            total += 3 * blocks[0].element_size()  # ranks, duration and examples of the layer
+    return total

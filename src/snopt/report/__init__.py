@@ -1,9 +1,0 @@
-"""Tables, curves and pictures of run folders: one HTML page, or Markdown with figures."""
-
-from snopt.report.figures import write_figures
-from snopt.report.html import build_html
-from snopt.report.read import Run, read_runs
-from snopt.report.tables import compare
-from snopt.report.write import write_report
-
-__all__ = ["Run", "build_html", "compare", "read_runs", "write_figures", "write_report"]

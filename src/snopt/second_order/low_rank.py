@@ -1,0 +1,189 @@
+r"""Proposition 2: the matrices of Theorem 1 as R independent vector ODEs.
+
+If :math:`Q_{xx}(t_1) = \sum_i s_i y_i y_i^\top` and there is no running cost, then for all t
+
+.. math::
+    Q_{xx} = \sum_i s_i q_i q_i^\top, \quad Q_{xu} = \sum_i s_i q_i p_i^\top, \quad
+    Q_{uu} = \sum_i s_i p_i p_i^\top, \qquad
+    -\dot q_i = F_x^\top q_i, \quad -\dot p_i = F_u^\top q_i
+
+(``eq:vector-ode``) with :math:`q_i(t_1) = y_i`, :math:`p_i(t_1) = 0`. Each right-hand side is
+one pull-back of :math:`q_i` through the field; no Jacobian and no matrix is formed. Storage is
+:math:`O(Rm + Rn)`. The derivation is in docs/theory/low_rank.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snopt.base.types import State
+from snopt.second_order.flat_problem import FlatProblem, Times
+from snopt.second_order.integration import Solver
+from snopt.second_order.linearisation import pull_back
+from snopt.second_order.outer_products import OuterProducts, TerminalFactors
+
+__all__ = ["LowRank", "low_rank"]
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """The Gauss-Newton matrix at t0 by its factors.
+
+    Attributes:
+        q: Factors in the initial state, ``[R, m]``.
+        p: Factors in the parameters, ``[R, n]``.
+        sign: +1 or -1 for each factor, ``[R]``.
+    """
+
+    q: Tensor
+    p: Tensor
+    sign: Tensor
+
+    @property
+    def rank(self) -> int:
+        """The number R of factors."""
+        return len(self.sign)
+
+    @property
+    def Q_xx(self) -> Tensor:
+        """The dense curvature in the initial state, ``[m, m]``."""
+        return (self.q.mT * self.sign) @ self.q
+
+    @property
+    def Q_xu(self) -> Tensor:
+        """The dense mixed curvature, ``[m, n]``."""
+        return (self.q.mT * self.sign) @ self.p
+
+    @property
+    def Q_uu(self) -> Tensor:
+        """The dense curvature in the parameters, ``[n, n]`` (``eq:Quu``)."""
+        return (self.p.mT * self.sign) @ self.p
+
+    def product(self, v: Tensor, *, gamma: float = 0.0) -> Tensor:
+        r""":math:`(Q_{uu} + \gamma I)\, v` without forming the matrix.
+
+        Args:
+            v: One vector ``[n]`` or several ``[k, n]``.
+            gamma: Weight decay (the Remark after ``eq:layer-kfac``) or damping.
+
+        Returns:
+            The products, shaped as ``v``.
+
+        Example:
+            >>> two = LowRank(torch.zeros(1, 1), torch.tensor([[1.0, 2.0]]), torch.ones(1))
+            >>> two.product(torch.tensor([1.0, 1.0]), gamma=0.5)
+            tensor([3.5000, 6.5000])
+        """
+        weights: Tensor = v @ self.p.mT * self.sign
+        return torch.add(weights @ self.p, v, alpha=gamma)
+
+    def eigenvalues(self) -> Tensor:
+        """The R eigenvalues of ``Q_uu`` that may differ from zero, in rising order.
+
+        Returns:
+            Eigenvalues, ``[R]``, from a matrix of size R.
+
+        Example:
+            >>> factors = LowRank(torch.zeros(1, 1), torch.tensor([[3.0, 4.0]]), torch.ones(1))
+            >>> factors.eigenvalues()
+            tensor([25.])
+        """
+        _, triangle = torch.linalg.qr(self.p.mT)
+        small = (triangle * self.sign) @ triangle.mT
+        values: Tensor = torch.linalg.eigvalsh(0.5 * (small + small.mT))
+        return values
+
+
+def low_rank(
+    field: nn.Module,
+    x0: State,
+    times: Times,
+    terminal: OuterProducts | TerminalFactors,
+    *,
+    method: str = "dopri5",
+    rtol: float = 1e-7,
+    atol: float = 1e-9,
+    options: dict[str, Any] | None = None,
+) -> LowRank:
+    r"""Proposition 2 (label ``prop:2``): the factors :math:`q_i(t_0)` and :math:`p_i(t_0)`.
+
+    The matrices they stand for are those of :func:`snopt.differential_programming` without a
+    running cost and with ``exact=False``: the **Gauss-Newton matrix** for the terminal
+    curvature given, never the Hessian. Weight decay is added afterwards (``gamma`` of
+    :meth:`LowRank.product`).
+
+    Args:
+        field: F, a module with ``forward(t, x)``.
+        x0: Initial state, flattened to m entries.
+        times: ``(t0, t1)``.
+        terminal: :math:`Q_{xx}(t_1)`: the factors :math:`y_i` themselves, or how to make them
+            of the state at t1 (:mod:`snopt.second_order.outer_products`):
+            ``loss_factors("cross_entropy", head)``, ``loss_factors("squared_error")``,
+            ``matrix_factors(M, rank)``, ``hessian_factors(cost, rank)``,
+            ``gradient_factor(cost)``.
+        method: Any method of :func:`snopt.odeint`, forward and backward.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        options: The method's options.
+
+    Returns:
+        The factors at t0.
+
+    Raises:
+        ValueError: The factors do not have the state's size.
+
+    Example:
+        >>> from snopt.second_order.outer_products import loss_factors
+        >>> class Decay(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.linear = nn.Linear(3, 3)
+        ...     def forward(self, t, x):
+        ...         return -self.linear(x)
+        >>> found = low_rank(Decay(), torch.ones(2, 3), (0.0, 1.0), loss_factors("squared_error"))
+        >>> found.q.shape, found.p.shape
+        (torch.Size([6, 6]), torch.Size([6, 12]))
+    """
+    problem = FlatProblem.of(field, x0, times)
+    solver = Solver(method, rtol, atol, options)
+    m = problem.m
+
+    def forward(t: Tensor, state: tuple[Tensor]) -> tuple[Tensor]:
+        return (problem.slope(t, state[0]),)
+
+    def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return vector_slopes(problem, t, *state)
+
+    (x1,) = solver.integrate(forward, (problem.x0,), problem.t0, problem.t1)
+    ends = terminal if isinstance(terminal, OuterProducts) else terminal(problem.state(x1))
+    if ends.y.ndim != 2 or ends.y.shape[1] != m:
+        raise ValueError(
+            f"the terminal factors have shape {tuple(ends.y.shape)}; they must be [R, {m}], one "
+            "row of the flattened state's size each."
+        )
+    w = torch.cat([ends.y.detach().to(x1), x1.new_zeros(len(ends.y), problem.n)], dim=1)
+    _, w = solver.integrate(backward, (x1, w), problem.t1, problem.t0)
+    return LowRank(w[:, :m], w[:, m:], ends.sign.to(x1))
+
+
+def vector_slopes(problem: FlatProblem, t: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Time derivatives of x and of all :math:`w_i = (q_i, p_i)` (``eq:vector-ode``).
+
+    Args:
+        problem: The problem.
+        t: Time.
+        x: State, ``[m]``.
+        w: ``[R, m + n]``.
+
+    Returns:
+        Their slopes.
+    """
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        slope = problem.slope(t, leaf)
+    back = pull_back(slope, (leaf, *problem.parameters), w[:, : problem.m])
+    return slope.detach(), back.neg_()

@@ -1,0 +1,182 @@
+"""The command line as a whole: verbs, flags, errors, exit codes."""
+
+import inspect
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from snopt.lab.cli import main as module
+from snopt.lab.cli.main import VERBS, main
+
+FLAGS = {
+    "train": "optimizer scale iterations epochs seed out resume set until max_seconds "
+    "horizon_policy quiet tensorboard",
+    "compare": "optimizers seeds scale iterations epochs out set until max_seconds quiet",
+    "sweep": "optimizer search trials scale iterations epochs seed out storage heartbeat set quiet",
+    "report": "out format",
+    "paper": "scale tasks out page quiet",
+    "data": "root",
+    "info": "",
+}
+SCREEN = 24
+
+
+def test_the_set_of_flags_is_frozen():
+    """A new flag is a decision: settings of a run have --set, and this list says what has not."""
+    found = {
+        verb: " ".join(
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        )
+        for verb, function in VERBS.items()
+    }
+    assert found == FLAGS
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_flag_has_help(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    for flag in FLAGS[verb].split():
+        assert f"--{flag.replace('_', '-')}" in out
+    for name in inspect.signature(VERBS[verb]).parameters:
+        assert f"        {name}: " in VERBS[verb].__doc__
+
+
+def test_info_prints_versions_devices_and_threads(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    for word in ("snopt", "torch", "torchdiffeq", "devices", "threads", version("snopt")):
+        assert word in out
+
+
+def test_version_is_that_of_the_distribution(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"snopt {version('snopt')}"
+
+
+def test_no_verb_prints_help_with_every_verb(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(verb in out for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("trian digits", "did you mean 'train' for 'trian'?"),
+        ("train mnits", "did you mean 'mnist' for 'mnits'?"),
+        ("train digits --optimizer adma", "did you mean 'adam' for 'adma'?"),
+        ("compare digits --optimizers snopt adma", "did you mean 'adam' for 'adma'?"),
+        ("train digits --scale smokey", "did you mean 'smoke' for 'smokey'?"),
+        ("train digits --iteration 3", "--iterations"),
+        ("train digits --iterations many", "--iterations"),
+        ("train digits --no-such-flag", "--no-such-flag"),
+        ("data", "list"),
+    ],
+)
+def test_a_command_that_makes_no_sense_fits_on_a_screen_and_ends_with_2(words, says, capsys):
+    assert main(words.split()) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= SCREEN
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train", "say what to train"),
+        ("train digits --set lr=quick", "'quick' is not of type float"),
+        ("train digits --set lr", "key=value"),
+        ("train digits --set model.widht=3", "did you mean 'model.width'?"),
+        ("train digits --until acuracy=0.9", "did you mean 'accuracy'?"),
+        ("train digits --until accuracy=high", "'high' is no number"),
+        ("train digits --iterations 3 --epochs 2", "give one of them"),
+        ("train digits --iterations 0", "at least 1"),
+        ("train --resume nowhere", "is no run folder"),
+        ("train digits --resume nowhere", "--resume takes task and settings"),
+        ("train --resume nowhere --seed 1", "--resume takes task and settings"),
+        ("train spirals --scale smoke --horizon-policy newton", "no single horizon"),
+        ("train digits --scale smoke --set solver.method=dopri6", "did you mean 'dopri"),
+        ("compare digits --seeds 0", "nothing to compare"),
+        ("report nowhere", "does not exist"),
+        ("report .", "no run to report on"),
+        ("data fetch", "say what to fetch"),
+        ("data fetch mnits", "did you mean 'mnist'?"),
+    ],
+)
+def test_an_error_is_a_sentence_and_ends_with_1(words, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 1
+    err = capsys.readouterr().err
+    assert says in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= SCREEN
+
+
+def test_a_long_error_is_cut_to_a_screen(monkeypatch, capsys):
+    def fail(_):
+        raise ValueError("\n".join(map(str, range(100))))
+
+    monkeypatch.setattr(module, "parse", fail)
+    assert main(["info"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) <= SCREEN
+
+
+def test_debug_shows_where_an_error_came_from(monkeypatch):
+    with pytest.raises(ValueError, match="say what to train"):
+        main(["train", "--debug"])
+    monkeypatch.setenv("SNOPT_DEBUG", "1")
+    with pytest.raises(ValueError, match="say what to train"):
+        main(["train"])
+
+
+def test_ctrl_c_ends_with_130(monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "parse", interrupt)
+    assert main(["info"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_without_tyro_the_command_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert main(["info"]) == 1
+    assert "pip install 'snopt[cli]'" in capsys.readouterr().err
+
+
+def test_what_may_be_left_out_is_never_offered_as_none(capsys):
+    assert main(["train", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "None" not in shown
+    assert "--iterations INT" in shown
+    assert main(["train", "digit"]) == 2
+    assert "None" not in capsys.readouterr().err
+    assert main(["train", "digits", "--iterations", "None"]) == 2
+
+
+def test_there_is_completion_for_the_shell(capsys):
+    assert main(["--tyro-print-completion", "bash"]) == 0
+    out = capsys.readouterr().out
+    assert "snopt_amortized" in out
+    assert "--horizon-policy" in out
+
+
+def test_python_m_snopt_is_the_same_command_and_imports_nothing_optional():
+    code = (
+        "import sys; from snopt.lab.cli.main import main; "
+        "optional = {'tyro', 'rich', 'optuna', 'matplotlib', 'pooch', 'sklearn', 'tensorboard'}; "
+        "sys.exit(f'imports {optional & set(sys.modules)}' if optional & set(sys.modules) else 0)"
+    )
+    light = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert light.returncode == 0, light.stderr
+    result = subprocess.run(
+        [sys.executable, "-m", "snopt", "infoo"], capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "did you mean 'info' for 'infoo'?" in result.stderr

@@ -1,0 +1,190 @@
+"""Each verb does its work."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from snopt.lab.cli.main import main
+from snopt.lab.data import load
+from snopt.lab.recipes import experiment_of
+from snopt.lab.train import Outcome, read_records
+
+SMOKE = ["--scale", "smoke", "--quiet"]
+
+
+def words(text: str) -> list[str]:
+    return [*text.split(), *SMOKE]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """Default folders are relative: let them be in a place of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_train_writes_a_run_folder_and_says_what_to_do_next(capsys):
+    assert (
+        main(words("train digits --optimizer adam --seed 3 --set lr=0.5 --set model.width=4")) == 0
+    )
+    config = experiment_of("out/digits/adam-seed3")
+    assert (config.optimizer.name, config.optimizer.lr, config.model.width) == ("adam", 0.5, 4)
+    assert config.train.seed == 3
+    out = capsys.readouterr().out
+    assert "finished after 3 iterations" in out
+    assert "snopt report out/digits/adam-seed3" in out
+
+
+def test_train_shows_progress_unless_quiet(capsys):
+    assert main(["train", "digits", "--scale", "smoke"]) == 0
+    assert "accuracy" in capsys.readouterr().err
+    assert main(words("train digits --out quiet")) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_train_refuses_a_folder_that_holds_a_run_and_resume_goes_on(capsys):
+    assert main(words("train digits --out run")) == 0
+    assert main(words("train digits --out run")) == 1
+    assert "holds a run already" in capsys.readouterr().err
+    assert main(["train", "--resume", "run", "--iterations", "5", "--quiet"]) == 0
+    assert "finished after 5 iterations" in capsys.readouterr().out
+    assert read_records("run")[-1]["iteration"] == 5
+
+
+def test_train_stops_at_its_target(capsys):
+    assert main(words("train digits --iterations 50 --until accuracy=0.05")) == 0
+    assert "target after" in capsys.readouterr().out
+
+
+def test_train_learns_the_horizon():
+    assert main(words("train digits -o run --horizon-policy feedback --set horizon.every=1")) == 0
+    steps = [record for record in read_records("run") if record["kind"] == "step"]
+    assert steps[-1]["horizon"] != [1.0]
+
+
+def test_an_interrupted_run_ends_with_130_and_says_how_to_resume(monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys.modules["snopt.lab.cli.train"],
+        "run",
+        lambda _, folder, **__: Outcome("interrupted", 7, 1.0, folder=Path(folder)),
+    )
+    assert main(words("train digits --out run")) == 130
+    assert "snopt train --resume run" in capsys.readouterr().out
+
+
+def test_a_diverged_run_ends_with_3(capsys):
+    assert main(words("train digits --optimizer sgd --iterations 30 --set lr=1e9")) == 3
+    assert "diverged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda x: x.fill_(torch.nan), "hold values that are not finite"),
+        (lambda x: x.resize_(len(x), 1, 4, 16), "shape (1, 4, 16), but (1, 8, 8) is expected"),
+    ],
+)
+def test_spoilt_data_is_an_error_before_anything_is_written(spoil, says, monkeypatch, capsys):
+    def spoilt(*args, **kwargs):
+        splits = load(*args, **kwargs)
+        tensors = replace(splits.train.tensors, x=splits.train.tensors.x.clone())
+        spoil(tensors.x)
+        return replace(splits, train=replace(splits.train, tensors=tensors))
+
+    monkeypatch.setattr(sys.modules["snopt.lab.recipes.build"], "load", spoilt)
+    assert main(["train", "digits"]) == 1
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.splitlines()) <= 24
+    assert not Path("out").exists()
+
+
+def test_missing_data_is_named_with_the_way_to_get_it(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("SNOPT_DATA", str(tmp_path))
+    assert main(words("train mnist")) == 1
+    assert "fetch('mnist')" in capsys.readouterr().err
+
+
+def test_a_damaged_data_file_is_one_sentence(monkeypatch, tmp_path, capsys):
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for part in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (folder / f"{part}-{kind}-ubyte.gz").write_bytes(b"not a gzip file")
+    monkeypatch.setenv("SNOPT_DATA", str(tmp_path))
+    assert main(words("train mnist")) == 1
+    err = capsys.readouterr().err
+    assert "mnist" in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 24
+
+
+def test_compare_prints_a_table_and_report_makes_a_page_of_it(capsys):
+    assert main(words("compare digits --optimizers snopt adam --seeds 2")) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split()[:3] == ["optimizer", "lr", "seeds"]
+    assert out.count("\nadam ") == 1
+    assert len(list(Path("out/digits").iterdir())) == 4
+    assert main(["report", "out/digits", "-o", "page.html"]) == 0
+    assert "adam" in Path("page.html").read_text()
+    assert capsys.readouterr().out.strip().endswith("page.html")
+    assert main(["report", "out", "--format", "markdown"]) == 0
+    assert "adam" in Path("report.md").read_text()
+
+
+def test_an_interrupted_comparison_ends_with_130(monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys.modules["snopt.lab.recipes.compare"],
+        "run",
+        lambda *_, **__: Outcome("interrupted", 7, 1.0),
+    )
+    assert main(words("compare digits --seeds 1")) == 130
+    assert "the same command goes on" in capsys.readouterr().out
+
+
+def test_sweep_finds_the_best_and_says_how_to_train_with_it(capsys):
+    pytest.importorskip("optuna")
+    assert main(words("sweep digits --optimizer sgd --trials 2 --set data.examples=20")) == 0
+    out = capsys.readouterr().out
+    assert "2 trials: 2 done, 0 failed" in out
+    assert "snopt train digits --optimizer sgd --set lr=" in out
+    assert Path("out/sweep/digits-sgd/study.db").exists()
+
+
+def test_a_sweep_in_which_everything_fails_says_why_and_ends_with_1(capsys):
+    pytest.importorskip("optuna")
+    assert main(words("sweep digits --trials 1 --set solver.method=dopri6")) == 1
+    out = capsys.readouterr().out
+    assert "1 trials: 0 done, 1 failed" in out
+    assert "did you mean 'dopri" in out
+
+
+def test_sweep_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(words("sweep digits")) == 1
+    assert "pip install 'snopt[sweep]'" in capsys.readouterr().err
+
+
+def test_data_list_names_every_data_set(capsys, tmp_path):
+    assert main(["data", "list", "--root", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "miniboone" in out
+    assert "missing" in out
+    assert main(["data", "fetch", "circle", "--root", str(tmp_path)]) == 0
+    assert "everything is there" in capsys.readouterr().out
+
+
+def test_tensorboard_events_are_written_on_request():
+    pytest.importorskip("tensorboard")
+    assert main(words("train digits -o run --tensorboard")) == 0
+    assert list(Path("run/tensorboard").iterdir())
+
+
+def test_the_record_holds_the_whole_configuration():
+    main(words("train digits -o run"))
+    content = json.loads(Path("run/config.json").read_text())
+    assert content["experiment"]["solver"]["rtol"] == 0.01
+    assert content["train"]["iterations"] == 3

@@ -1,0 +1,292 @@
+"""Downloads from a server of our own on this machine, through pooch."""
+
+import hashlib
+import io
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from snopt.lab.data import REGISTRY, DataCorrupted, DownloadFailed, fetch, load
+from snopt.lab.data.download import download, extract
+from snopt.lab.data.sources import FORMS, File, Form, Origin
+from tests.lab.data.files import write_mnist, write_uea
+
+
+class Server:
+    """Serves what is put into ``content``; ``cut`` sends less of it than announced."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+        self.cut = 0
+        self.requests: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.requests.append(self.path)
+                content = outer.content.get(self.path)
+                if content is None:
+                    self.send_error(404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content[: len(content) - outer.cut])
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+    def put(self, name: str, content: bytes, *, known: bool = True) -> Origin:
+        self.content[f"/{name}"] = content
+        return Origin(f"{self.url}/{name}", sha256(content) if known else None)
+
+
+def sha256(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = Server()
+    thread = Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+    thread.join()
+
+
+def everything_in(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def tar(members: dict[str, bytes], *, link: tuple[str, str] | None = None) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        if link:
+            entry = tarfile.TarInfo(link[0])
+            entry.type, entry.linkname = tarfile.SYMTYPE, link[1]
+            archive.addfile(entry)
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return sink.getvalue()
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return sink.getvalue()
+
+
+# ------------------------------------------------------------------------------ download
+
+
+def test_a_file_arrives_in_its_place(server, tmp_path, capsys):
+    origin = server.put("a.bin", b"x" * 5000)
+    new = download([File("one/two/a.bin", origin)], tmp_path)
+    assert new == [tmp_path / "one/two/a.bin"]
+    assert new[0].read_bytes() == b"x" * 5000
+    assert everything_in(tmp_path) == ["one/two/a.bin"]
+    assert "a.bin" in (shown := capsys.readouterr().err)
+    assert "100%" in shown
+
+
+def test_progress_can_be_silent(server, tmp_path, capsys):
+    download([File("a", server.put("a", b"x"))], tmp_path, progress=False)
+    captured = capsys.readouterr()
+    assert captured.err == captured.out == ""
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_wrong_checksum_leaves_the_folder_as_it_was(server, tmp_path, there):
+    if there:
+        (tmp_path / "a").write_bytes(b"old")
+    origin = replace(server.put("a", b"evil"), checksum=sha256(b"good"))
+    with pytest.raises(DownloadFailed, match=r"127.0.0.1:\d+/a gave is not the file wanted"):
+        download([File("a", origin)], tmp_path)
+    assert everything_in(tmp_path) == ["a"] * there
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_download_that_breaks_off_leaves_nothing(server, tmp_path, known):
+    origin = server.put("a", b"x" * 5000, known=known)
+    server.cut = 100
+    with pytest.raises(DownloadFailed, match="Nothing was kept"):
+        download([File("a", origin)], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_is_gone_is_named(tmp_path, server):
+    with pytest.raises(DownloadFailed, match=r"could not download .*/nothing: 404"):
+        download([File("a", Origin(f"{server.url}/nothing"))], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_connection_the_error_says_what_to_do(tmp_path, server):
+    server.http.server_close()
+    with pytest.raises(DownloadFailed, match=r"put the files in .* by hand"):
+        download([File("a", Origin(f"{server.url}/a"))], tmp_path)
+
+
+def test_an_archive_is_downloaded_once_for_all_its_files(server, tmp_path):
+    origin = server.put("x.zip", zipped({"d/a.txt": b"A", "b.txt": b"B", "c.txt": b"C"}))
+    files = [File(f"set/{n}.txt", origin, member=f"{n}.txt") for n in "ab"]
+    download(files, tmp_path)
+    assert server.requests == ["/x.zip"]
+    assert everything_in(tmp_path) == ["set/a.txt", "set/b.txt"]
+
+
+def test_the_checksum_of_a_file_in_an_archive_is_checked(server, tmp_path):
+    origin = server.put("x.zip", zipped({"a.txt": b"A", "b.txt": b"evil"}), known=False)
+    files = [
+        File("a.txt", origin, member="a.txt", checksum=sha256(b"A")),
+        File("b.txt", origin, member="b.txt", checksum=sha256(b"B")),
+    ]
+    with pytest.raises(DownloadFailed, match=r"b.txt, from .* has sha256"):
+        download(files, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_has_no_known_checksum_is_announced(server, tmp_path):
+    origin = server.put("a", b"x", known=False)
+    digest = sha256(b"x").partition(":")[2]
+    with pytest.warns(UserWarning, match=f"no checksum is known for a, .* sha256 {digest}"):
+        download([File("a", origin)], tmp_path)
+
+
+def test_pooch_is_asked_for_by_name(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(ImportError, match=r"pip install 'snopt\[data\]'"):
+        download([File("a", Origin("http://127.0.0.1/a"))], tmp_path)
+
+
+def test_a_file_without_address_is_not_downloaded(tmp_path):
+    with pytest.raises(ValueError, match="no public address"):
+        download([File("a")], tmp_path)
+
+
+# ------------------------------------------------------------------------------ archives
+
+
+@pytest.mark.parametrize("make", [tar, zipped])
+@pytest.mark.parametrize("name", ["../../out/data.npy", "/out/data.npy", "./out/data.npy"])
+def test_no_path_in_an_archive_leads_out_of_the_folder(tmp_path, make, name):
+    archive = tmp_path / "inner/archive"
+    archive.parent.mkdir()
+    archive.write_bytes(make({name: b"content"}))
+    path = extract(archive, "data.npy", tmp_path / "inner/to")
+    assert path == tmp_path / "inner/to/data.npy"
+    assert path.read_bytes() == b"content"
+    assert everything_in(tmp_path) == ["inner/archive", "inner/to/data.npy"]
+
+
+def test_a_link_in_an_archive_is_not_followed(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(tar({}, link=("data.npy", str(tmp_path / "secret"))))
+    with pytest.raises(DataCorrupted, match=r"no file data\.npy"):
+        extract(archive, "data.npy", tmp_path / "to")
+    archive.write_bytes(tar({"real/data.npy": b"content"}, link=("data.npy", "/etc/passwd")))
+    assert extract(archive, "data.npy", tmp_path / "to").read_bytes() == b"content"
+
+
+def test_a_member_is_told_by_the_end_of_its_path(tmp_path):
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(tar({"data/gas/data.npy": b"gas", "data/miniboone/data.npy": b"mini"}))
+    assert extract(archive, "miniboone/data.npy", tmp_path).read_bytes() == b"mini"
+    with pytest.raises(DataCorrupted, match=r"no file power/data\.npy"):
+        extract(archive, "power/data.npy", tmp_path)
+
+
+@pytest.mark.parametrize("make", [tar, zipped])
+def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path, make):
+    content = make({"a.txt": bytes(range(256)) * 50})
+    archive = tmp_path / "archive"
+    for length in (0, 60, len(content) - 30):
+        archive.write_bytes(content[:length])
+        with pytest.raises(DataCorrupted, match="archive"):
+            extract(archive, "a.txt", tmp_path / "to")
+        assert list((tmp_path / "to").iterdir()) == []
+
+
+# --------------------------------------------------------------------------------- fetch
+
+
+def serve(monkeypatch, name: str, files: tuple[File, ...], sizes: tuple[int, int]) -> None:
+    form = Form(files, "whole", "On this machine.", sizes)
+    monkeypatch.setitem(REGISTRY, name, replace(REGISTRY[name], forms=(form,)))
+
+
+@pytest.fixture
+def served_mnist(server, tmp_path, monkeypatch) -> Server:
+    write_mnist(tmp_path / "origin", (100, 20))
+    files = [
+        File(
+            file.path,
+            server.put(Path(file.path).name, (tmp_path / "origin" / file.path).read_bytes()),
+        )
+        for file in FORMS["mnist"][0].files
+    ]
+    serve(monkeypatch, "mnist", tuple(files), (100, 20))
+    return server
+
+
+def test_load_downloads_when_asked_and_then_works_offline(served_mnist, tmp_path):
+    root = tmp_path / "cache"
+    assert len(load("mnist", root, download=True).test) == 20
+    assert len(served_mnist.requests) == 4
+    load("mnist", root, download=True)
+    load("mnist", root)
+    assert len(served_mnist.requests) == 4
+
+
+def test_fetch_gets_only_what_is_missing(served_mnist, tmp_path):
+    assert len(fetch("mnist", tmp_path, progress=False)) == 4
+    assert fetch("mnist", tmp_path, progress=False) == []
+    path = tmp_path / "mnist/t10k-labels-idx1-ubyte.gz"
+    path.unlink()
+    assert fetch("mnist", tmp_path, progress=False) == [path]
+
+
+def test_fetch_has_nothing_to_do_for_what_is_generated(tmp_path):
+    assert fetch("circle", tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:no checksum is known")
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_cannot_be_verified_is_read_once_and_removed_if_bad(
+    server, tmp_path, monkeypatch, whole
+):
+    write_uea(tmp_path / "origin", "CharacterTrajectories", 3, (6, 18), (40, 12))
+    wanted = FORMS["character_trajectories"][0].files
+    members = {f.member: (tmp_path / "origin" / f.path).read_bytes() for f in wanted}
+    if not whole:
+        members = {name: content[:-200] for name, content in members.items()}
+    origin = server.put("x.zip", zipped(members), known=False)
+    files = tuple(File(f.path, origin, member=f.member) for f in wanted)
+    serve(monkeypatch, "character_trajectories", files, (40, 12))
+    root = tmp_path / "cache"
+    if whole:
+        assert len(fetch("character_trajectories", root)) == 2
+        assert len(load("character_trajectories", root).test) == 12
+    else:
+        with pytest.raises(DownloadFailed, match=r"cut short.*Nothing was kept"):
+            fetch("character_trajectories", root)
+        assert everything_in(root) == []

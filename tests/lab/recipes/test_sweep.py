@@ -1,0 +1,172 @@
+"""Sweeps: plans, failures, and processes that die."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from snopt.lab.optimizers.grid import grid
+from snopt.lab.recipes.catalogue import recipe
+from snopt.lab.recipes.settings import with_settings
+from snopt.lab.recipes.sweep import SweepConfig, open_study, results, tally, work
+from snopt.lab.train import Outcome
+from tests.lab.recipes.sweep_worker import configured
+
+pytest.importorskip("optuna")
+
+MODULE = sys.modules["snopt.lab.recipes.sweep"]
+
+
+def outcome(best: float | None, status: str = "finished") -> Outcome:
+    return Outcome(status, 1, 0.1, best=best, message="as told")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, ends: object) -> list[float]:
+    """Replace training by a function of the learning rate; return the rates that were tried."""
+    tried: list[float] = []
+
+    def run(config, folder, **_):
+        tried.append(config.optimizer.lr)
+        return ends(config.optimizer.lr)
+
+    monkeypatch.setattr(MODULE, "run", run)
+    return tried
+
+
+def test_a_sweep_plans_the_papers_grid_or_a_part_of_it(tmp_path):
+    config = replace(configured(tmp_path), trials=None)
+    assert config.plan() == grid("adam")
+    assert replace(config, trials=4).plan() == grid("adam")[:4]
+
+
+def test_a_sweep_tries_every_point_and_finds_the_best(tmp_path, monkeypatch):
+    tried = pretend(monkeypatch, lambda lr: outcome(-abs(lr - 3e-4)))
+    config = configured(tmp_path, trials=7)
+    study = open_study(config)
+    work(config, study)
+    assert sorted(tried) == sorted(point["lr"] for point in config.plan())
+    assert tally(study).done == 7
+    assert results(study)[0].settings["lr"] == 3e-4
+
+
+def test_failed_trials_are_recorded_with_their_reason_and_the_sweep_goes_on(tmp_path, monkeypatch):
+    def ends(lr):
+        if lr == 3e-4:
+            raise RuntimeError("the disk is full")
+        return outcome(None, "diverged") if lr == 5e-4 else outcome(0.5)
+
+    pretend(monkeypatch, ends)
+    config = configured(tmp_path, trials=9)
+    study = open_study(config)
+    work(config, study)
+    count = tally(study)
+    assert (count.planned, count.done, count.failed) == (9, 3, 6)
+    notes = {row.settings["lr"]: row.note for row in results(study)}
+    assert notes[3e-4] == "RuntimeError: the disk is full"
+    assert notes[5e-4] == "as told"
+
+
+def test_a_second_process_joins_and_does_not_plan_again(tmp_path, monkeypatch):
+    tried = pretend(monkeypatch, lambda lr: outcome(lr))
+    config = configured(tmp_path, trials=4)
+    work(config, open_study(config))
+    work(config, open_study(config))
+    assert len(tried) == 4
+
+
+def test_a_sampler_makes_as_many_trials_as_were_asked_for(tmp_path, monkeypatch):
+    tried = pretend(monkeypatch, lambda lr: outcome(lr))
+    config = replace(configured(tmp_path, trials=5), search="tpe")
+    work(config, open_study(config))
+    assert len(tried) == 5
+    assert len(set(tried)) == 5
+
+
+def test_other_settings_do_not_join(tmp_path, monkeypatch):
+    pretend(monkeypatch, lambda lr: outcome(lr))
+    config = configured(tmp_path, trials=1)
+    open_study(config)
+    other = replace(config, base=with_settings(config.base, ["model.width=3"]))
+    with pytest.raises(ValueError, match="begun with other settings"):
+        open_study(other)
+
+
+def test_ctrl_c_puts_the_trial_back_into_the_queue(tmp_path, monkeypatch):
+    pretend(monkeypatch, lambda lr: outcome(None, "interrupted"))
+    config = configured(tmp_path, trials=2)
+    study = open_study(config)
+    with pytest.raises(KeyboardInterrupt):
+        work(config, study)
+    assert tally(study).waiting == 2
+    tried = pretend(monkeypatch, lambda lr: outcome(lr))
+    work(config, open_study(config))
+    assert len(tried) == 2
+
+
+def test_the_metric_of_a_density_is_minimised(tmp_path, monkeypatch):
+    pretend(monkeypatch, lambda lr: outcome(lr))
+    config = SweepConfig(recipe("circle", "adam", "smoke"), tmp_path, trials=4)
+    study = open_study(config)
+    work(config, study)
+    assert results(study)[0].settings["lr"] == 1e-4
+
+
+def test_a_trial_whose_process_was_killed_is_taken_over(tmp_path):
+    worker = Path(__file__).with_name("sweep_worker.py")
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    dying = subprocess.Popen([sys.executable, str(worker), str(tmp_path), "hang"], env=environment)
+    try:
+        until = time.monotonic() + 120
+        while not (tmp_path / "hanging").exists():
+            assert time.monotonic() < until
+            assert dying.poll() is None
+            time.sleep(0.1)
+        config = configured(tmp_path)
+        study = open_study(config)
+        before = tally(study)
+        assert (before.planned, before.running, before.waiting) == (12, 1, 11)
+    finally:
+        os.kill(dying.pid, signal.SIGKILL)
+        dying.wait()
+    work(config, study)
+    after = tally(study)
+    assert (after.planned, after.done, after.failed) == (12, 12, 0)
+    # The lost attempt is on record too.
+    assert [trial.state.name for trial in study.trials].count("FAIL") == 1
+    assert len(study.trials) == 13
+
+
+def test_a_process_that_died_before_its_first_sign_of_life_is_noticed(tmp_path, monkeypatch):
+    tried = pretend(monkeypatch, lambda lr: outcome(lr))
+    config = configured(tmp_path, trials=2)
+    study = open_study(config)
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        study.ask()  # takes a trial, and nothing more is heard of it
+    assert tally(study).running == 1
+    work(config, study)
+    assert len(tried) == 2
+    assert tally(study).done == 2
+
+
+@pytest.mark.slow
+def test_two_processes_share_twelve_trials_and_one_is_killed(tmp_path):
+    worker = Path(__file__).with_name("sweep_worker.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, str(worker), str(tmp_path)]
+    survivor, victim = (subprocess.Popen(command, env=environment) for _ in range(2))
+    while len(list(tmp_path.glob("trial-*"))) < 3:
+        time.sleep(0.05)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.wait()
+    assert survivor.wait(timeout=300) == 0
+    study = open_study(configured(tmp_path))
+    assert tally(study).done == 12
+    assert (
+        len({trial.user_attrs["plan"] for trial in study.trials if trial.value is not None}) == 12
+    )

@@ -1,0 +1,51 @@
+import math
+
+import pytest
+
+from snopt.lab.report.pictures import MAX_CELLS, MAX_PATHS, MAX_POINTS, make_picture
+from tests.lab.report.fabricate import PICTURES
+
+
+@pytest.mark.parametrize("content", PICTURES.values(), ids=list(PICTURES))
+def test_a_sound_picture_is_kept(content):
+    picture = make_picture(content)
+    assert (picture.kind, picture.title) == (content["kind"], content["title"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"kind": "points"},
+        {"kind": "points", "points": []},
+        {"kind": "points", "points": [[0, math.nan]]},
+        {"kind": "points", "points": [[0, 1, 2]]},
+        {"kind": "points", "points": [[0, "1"]]},
+        {"kind": "points", "points": [[0, 1]], "classes": [1, 2]},
+        {"kind": "points", "points": [[0, 1]], "classes": ["a"]},
+        {"kind": "points", "points": 3},
+        {"kind": "paths", "paths": [[]]},
+        {"kind": "paths", "paths": [[[0, 1], None]]},
+        {"kind": "grid", "extent": [0, 1, 0, 1], "values": [[1, 2], [3]]},
+        {"kind": "grid", "extent": [0, 1, 0, 1], "values": []},
+        {"kind": "grid", "extent": [0, 0, 0, 1], "values": [[1]]},
+        {"kind": "grid", "extent": [0, 1], "values": [[1]]},
+        {"kind": ["grid"]},
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(content):
+    assert make_picture(content) is None
+
+
+def test_large_pictures_are_thinned_and_classes_with_them():
+    many = [[k, -k] for k in range(10_000)]
+    points = make_picture({"kind": "points", "points": many, "classes": list(range(10_000))})
+    assert len(points.points) <= MAX_POINTS
+    assert [int(x) for x, _ in points.points] == list(points.classes)
+    path = [[t, t] for t in range(1001)]
+    paths = make_picture({"kind": "paths", "paths": [path] * 1000})
+    assert len(paths.paths) <= MAX_PATHS
+    assert paths.paths[0][0] == (0, 0)
+    assert paths.paths[0][-1] == (1000, 1000)
+    grid = make_picture({"kind": "grid", "extent": [0, 1, 0, 1], "values": [[0.0] * 500] * 500})
+    assert max(len(grid.values), len(grid.values[0])) <= MAX_CELLS

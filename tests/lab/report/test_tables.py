@@ -1,0 +1,136 @@
+import pytest
+
+from snopt.base.errors import UnknownName
+from snopt.lab.report.read import read_runs
+from snopt.lab.report.summary import Stat
+from snopt.lab.report.tables import (
+    compare,
+    headline,
+    problems_table,
+    runs_table,
+    stat_text,
+    summary_table,
+)
+from tests.lab.report.fabricate import lines_of, write_comparison, write_run
+
+
+def cells_of(root, **options):
+    """The cells of the summary by optimizer and heading."""
+    [comparison] = compare(read_runs([root]), **options)
+    table = summary_table(comparison)
+    return {
+        row[0].text: dict(zip(table.columns, row, strict=True)) for row in table.rows
+    }, table.caption
+
+
+def test_summary_has_every_column_and_ratios_to_the_baseline(tmp_path):
+    cells, caption = cells_of(write_comparison(tmp_path))
+    assert list(cells["snopt"]) == [
+        "optimizer", "seeds", "final test accuracy", "best valid accuracy", "seconds to target",
+        "iterations to target", "seconds / iteration", "NFE forward", "NFE backward", "memory, MB",
+    ]  # fmt: skip
+    assert cells["snopt"]["seconds / iteration"].text == "0.6"
+    assert cells["snopt"]["seconds / iteration"].note == "1.20×"
+    assert cells["adam"]["seconds / iteration"].note == ""
+    assert cells["sgd"]["seeds"].note == "1 finished, 1 unfinished"
+    assert cells["sgd"]["final test accuracy"].note == "1 of 2 seeds"
+    assert cells["sgd"]["seconds to target"].text == "–"
+    assert "ratio to adam" in caption
+
+
+def test_the_best_of_a_column_is_marked_and_none_where_all_are_alike(tmp_path):
+    cells, _ = cells_of(write_comparison(tmp_path))
+    best = {heading for heading, cell in cells["snopt"].items() if cell.best}
+    assert best == {
+        "final test accuracy", "best valid accuracy", "seconds to target", "iterations to target",
+    }  # fmt: skip
+    assert not any(row["NFE forward"].best for row in cells.values())
+
+
+def test_a_mean_over_some_of_the_seeds_is_not_marked_best(tmp_path):
+    write_run(tmp_path, "snopt", 0, rate=0.5)
+    write_run(tmp_path, "snopt", 1, rate=0.001)
+    write_run(tmp_path, "adam", 0, rate=0.1)
+    write_run(tmp_path, "sgd", 0, rate=0.07)
+    cells, _ = cells_of(tmp_path, target=0.9)
+    assert cells["snopt"]["seconds to target"].note == "0.20×, 1 of 2 seeds"
+    best = [name for name, row in cells.items() if row["seconds to target"].best]
+    assert best == ["adam"]
+
+
+def test_ratios_follow_the_baseline_that_is_asked_for(tmp_path):
+    cells, caption = cells_of(write_comparison(tmp_path), baseline="snopt")
+    assert cells["adam"]["seconds / iteration"].note == "0.83×"
+    assert "ratio to snopt" in caption
+
+
+def test_an_unknown_baseline_names_the_nearest(tmp_path):
+    with pytest.raises(UnknownName, match="did you mean 'adam'"):
+        compare(read_runs([write_comparison(tmp_path)]), baseline="adma")
+
+
+def test_columns_without_a_number_are_left_out(tmp_path):
+    write_run(tmp_path, lines=[{"kind": "start"}])
+    cells, _ = cells_of(tmp_path)
+    assert list(cells["adam"]) == ["optimizer", "seeds"]
+
+
+def test_runs_and_problems_have_a_row_each(tmp_path):
+    runs = read_runs([write_comparison(tmp_path), tmp_path / "nowhere"])
+    table = runs_table(compare(runs))
+    assert len(table.rows) == 6
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    problems = [row[1].text for row in problems_table(runs).rows]
+    assert problems[-1] == "no such folder"
+    assert any("torn" in problem for problem in problems)
+    assert problems_table(read_runs([tmp_path / "spirals" / "adam-seed0"])) is None
+
+
+def test_headline_tells_who_was_first_and_what_the_baseline_took(tmp_path):
+    [comparison] = compare(read_runs([write_comparison(tmp_path)]), target=0.7)
+    # SNOpt is there at iteration 5 with both seeds (3 s), Adam at 10 and 10 (5 s).
+    assert headline(comparison) == (
+        "snopt was first to valid accuracy ≥ 0.7, in 3 s; adam took 1.67 times as long."
+    )
+
+
+def test_headline_boasts_of_no_time_that_a_seed_did_not_reach(tmp_path):
+    write_run(tmp_path, "snopt", 0, rate=0.5)
+    write_run(tmp_path, "snopt", 1, rate=0.001)
+    write_run(tmp_path, "adam", 0, rate=0.1)
+    [comparison] = compare(read_runs([tmp_path]), target=0.9)
+    assert "first" not in headline(comparison)
+
+
+def test_headline_names_the_best_end_unless_all_are_alike(tmp_path):
+    write_run(tmp_path, "adam", 0, rate=0.1)
+    write_run(tmp_path, "sgd", 0, rate=0.1)
+    [comparison] = compare(read_runs([tmp_path]), target=2.0)
+    assert headline(comparison) == "All ended with test accuracy 0.9717."
+    write_run(tmp_path, "lbfgs", 0, rate=0.2)
+    [comparison] = compare(read_runs([tmp_path]), target=2.0)
+    assert headline(comparison) == "lbfgs ended with the best: test accuracy 0.9897."
+
+
+def test_headline_of_one_run_and_of_none(tmp_path):
+    write_run(tmp_path, lines=lines_of(rate=0.1))
+    [comparison] = compare(read_runs([tmp_path]))
+    assert headline(comparison) == "adam: test accuracy 0.9717."
+    write_run(tmp_path / "b", lines=[{"kind": "start"}])
+    [comparison] = compare(read_runs([tmp_path / "b"]))
+    assert headline(comparison) == "Nothing has been evaluated yet."
+
+
+@pytest.mark.parametrize(
+    ("stat", "text"),
+    [
+        (Stat(0.98213, 0.00321, 3), "0.9821 ± 0.0032"),
+        (Stat(-3.84988, 0.00009, 3), "-3.850 ± 9e-05"),
+        (Stat(1234.5, 67.8, 3), "1234 ± 68"),
+        (Stat(1e-5, 2e-6, 3), "1e-05 ± 2e-06"),
+        (Stat(0.0, 0.0, 2), "0"),
+        (None, "–"),
+    ],
+)
+def test_numbers_have_the_digits_that_mean_something(stat, text):
+    assert stat_text(stat) == text

@@ -1,0 +1,109 @@
+import os
+from collections import Counter
+
+import pytest
+import torch
+
+from snopt.lab.train import RunFolderError, load_checkpoint, train
+from snopt.lab.train.checkpoint import (
+    check_readable,
+    checkpoints,
+    checksum_of,
+    save_checkpoint,
+    set_aside,
+)
+from tests.lab.train.problems import (
+    CONFIG,
+    Moons,
+    assert_same_records,
+    assert_same_state,
+    make_parts,
+)
+
+
+def save(folder, *iterations, keep=5):
+    for iteration in iterations:
+        save_checkpoint(folder, iteration, {"iteration": iteration}, keep)
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_last_ones_are_kept_in_order_of_iterations(tmp_path):
+    save(tmp_path, 9, 10, 100_000_000, keep=2)
+    assert [p.stem for p in checkpoints(tmp_path)] == ["step-00000010", "step-100000000"]
+    assert len(os.listdir(tmp_path / "checkpoints")) == 4
+
+
+def test_one_changed_bit_is_noticed_and_the_one_before_is_used(tmp_path):
+    save(tmp_path, 1, 2, 3)
+    damage(checkpoints(tmp_path)[-1])
+    with pytest.warns(RuntimeWarning, match=r"step-00000003.pt is damaged .*checksum"):
+        assert load_checkpoint(tmp_path) == {"iteration": 2}
+
+
+@pytest.mark.parametrize("ruin", [lambda p: p.write_bytes(b""), lambda p: checksum_of(p).unlink()])
+def test_empty_file_or_missing_checksum_is_noticed(tmp_path, ruin):
+    save(tmp_path, 1, 2)
+    ruin(checkpoints(tmp_path)[-1])
+    with pytest.warns(RuntimeWarning, match="is damaged"):
+        assert load_checkpoint(tmp_path) == {"iteration": 1}
+
+
+def test_without_a_whole_checkpoint_there_is_an_error(tmp_path):
+    save(tmp_path, 1)
+    damage(checkpoints(tmp_path)[0])
+    with pytest.raises(RunFolderError, match="none of the 1 checkpoints"):
+        load_checkpoint(tmp_path)
+
+
+def test_damaged_ones_are_not_counted_as_kept_ones(tmp_path):
+    save(tmp_path, 1, 2, 3)
+    set_aside(tmp_path, after=2)
+    save(tmp_path, 3, keep=2)
+    assert [p.stem[-1] for p in checkpoints(tmp_path)] == ["2", "3"]
+    assert (tmp_path / "checkpoints" / "step-00000003.pt.damaged").exists()
+
+
+def test_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    before = sorted(os.listdir(tmp_path / "checkpoints"))
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFolderError, match="No space left on device"):
+        save(tmp_path, 2, keep=1)
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == before
+    assert load_checkpoint(tmp_path) == {"iteration": 1}
+
+
+def test_full_disk_while_torch_writes_is_told_as_such(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "step-00000001.pt.tmp").symlink_to("/dev/full")
+    with pytest.raises(RunFolderError, match=r"step-00000001.pt: No space left on device"):
+        save_checkpoint(tmp_path, 1, {"weight": torch.ones(100_000)}, keep=1)
+
+
+def test_state_that_is_not_plain_is_refused_when_it_is_written(tmp_path):
+    path = save_checkpoint(tmp_path, 1, {"bad": Moons()}, keep=1)
+    with pytest.raises(RunFolderError, match="tensors and plain values"):
+        check_readable(path)
+    check_readable(save_checkpoint(tmp_path, 2, {"milestones": Counter([1])}, keep=1))
+
+
+def test_run_with_a_damaged_checkpoint_falls_back_and_ends_the_same(tmp_path):
+    whole, hurt = tmp_path / "whole", tmp_path / "hurt"
+    train(Moons(), make_parts("snopt"), CONFIG, whole)
+    train(Moons(), make_parts("snopt"), CONFIG, hurt)
+    damage(checkpoints(hurt)[-1])
+    with pytest.warns(RuntimeWarning, match="step-00000012.pt is damaged"):
+        train(Moons(), make_parts("snopt"), CONFIG, hurt, resume=True)
+    assert "step-00000012.pt is damaged" in (hurt / "log.txt").read_text()
+    assert (hurt / "checkpoints" / "step-00000012.pt.damaged").exists()
+    assert_same_state(whole, hurt)
+    assert_same_records(whole, hurt)

@@ -1,0 +1,49 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from snopt.lab.train import load_checkpoint, read_records
+from snopt.lab.train.interrupt import Interruption
+
+PROGRAM = Path(__file__).with_name("problems.py")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_is_a_request_and_the_second_has_its_usual_meaning(which):
+    usual = signal.getsignal(which)
+    with Interruption() as interruption:
+        assert interruption.requested is None
+        signal.raise_signal(which)
+        assert interruption.requested == which.name
+        assert signal.getsignal(which) is usual
+    assert signal.getsignal(which) is usual
+
+
+def test_nothing_is_left_behind_without_a_signal():
+    usual = signal.getsignal(signal.SIGINT)
+    with Interruption():
+        assert signal.getsignal(signal.SIGINT) is not usual
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_interrupted_process_saves_and_says_how_to_resume(tmp_path):
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(folder), "adam", "1000000"],
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""},
+    )
+    deadline = time.monotonic() + 300
+    while len(read_records(folder)) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    end = read_records(folder)[-1]
+    assert end["status"] == "interrupted"
+    assert f"--resume {folder}" in end["message"]
+    assert load_checkpoint(folder)["iteration"] == end["iteration"]

@@ -1,0 +1,52 @@
+"""The decomposition survives what LAPACK does not."""
+
+import pytest
+import torch
+
+from snopt.optim import eigh as module
+from snopt.optim.eigh import robust_eigh
+
+
+def test_it_decomposes_a_batch():
+    root = torch.randn(3, 5, 5, dtype=torch.float64)
+    matrix = root @ root.mT
+    values, vectors = robust_eigh(matrix)
+    torch.testing.assert_close(vectors * values[:, None] @ vectors.mT, matrix)
+
+
+def test_an_asymmetric_matrix_is_symmetrised():
+    matrix = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+    values, _ = robust_eigh(matrix)
+    torch.testing.assert_close(values, torch.tensor([0.0, 2.0]))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_matrix_that_is_not_finite_is_refused(bad):
+    matrix = torch.eye(3)
+    matrix[0, 1] = bad
+    assert robust_eigh(matrix) is None
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_failures_are_tried_again_in_double_precision_with_jitter(monkeypatch, failures):
+    real, tried = torch.linalg.eigh, []
+
+    def flaky(matrix):
+        tried.append((matrix.dtype, float(matrix[0, 0])))
+        if len(tried) <= failures:
+            raise torch.linalg.LinAlgError("did not converge")
+        return real(matrix)
+
+    monkeypatch.setattr(module.torch.linalg, "eigh", flaky)
+    values, vectors = robust_eigh(torch.eye(3))
+    assert values.dtype == vectors.dtype == torch.float32
+    assert tried[-1][0] == torch.float64
+    torch.testing.assert_close(values, torch.ones(3), rtol=0, atol=2e-3)
+
+
+def test_when_every_attempt_fails_there_is_no_basis(monkeypatch):
+    def fails(matrix):
+        raise torch.linalg.LinAlgError("did not converge")
+
+    monkeypatch.setattr(module.torch.linalg, "eigh", fails)
+    assert robust_eigh(torch.eye(3)) is None
