@@ -3,7 +3,7 @@
 The library never imports it. Its dependencies are the extra ``lab``: ``pip install 'snopt[lab]'``.
 
 >>> import snopt
->>> snopt.lab.data.load("two_moons").name
+>>> snopt.lab.data.load("two_moons").spec.name
 'two_moons'
 """
 

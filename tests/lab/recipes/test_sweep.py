@@ -118,7 +118,7 @@ def test_the_metric_of_a_density_is_minimised(tmp_path, monkeypatch):
 
 def test_a_trial_whose_process_was_killed_is_taken_over(tmp_path):
     worker = Path(__file__).with_name("sweep_worker.py")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     dying = subprocess.Popen([sys.executable, str(worker), str(tmp_path), "hang"], env=environment)
     try:
@@ -157,7 +157,7 @@ def test_a_process_that_died_before_its_first_sign_of_life_is_noticed(tmp_path, 
 @pytest.mark.slow
 def test_two_processes_share_twelve_trials_and_one_is_killed(tmp_path):
     worker = Path(__file__).with_name("sweep_worker.py")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, str(worker), str(tmp_path)]
     survivor, victim = (subprocess.Popen(command, env=environment) for _ in range(2))
     while len(list(tmp_path.glob("trial-*"))) < 3:

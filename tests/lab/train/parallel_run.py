@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 from snopt.lab.train import RunFolderError, World, join, train
 from tests.lab.train.problems import CONFIG, Moons, interrupt_at, make_parts
 

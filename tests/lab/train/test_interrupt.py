@@ -10,7 +10,7 @@ from snopt.lab.train import load_checkpoint, read_records
 from snopt.lab.train.interrupt import Interruption
 
 PROGRAM = Path(__file__).with_name("problems.py")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
