@@ -11,7 +11,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-slow lint format bench bench-peers docs clean clean-venv
+.PHONY: help demo test test-slow fuzz lint format bench bench-peers docs clean clean-venv
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -48,6 +48,9 @@ test: $(VENV)/.installed  ## tests and doctests, without the slow ones
 
 test-slow: $(VENV)/.installed  ## the slow tests alone
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+fuzz: $(VENV)/.installed  ## new random problems for ten minutes; what fails goes to out/fuzz
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz --minutes 10 --workers $(WORKERS)
 
 lint: $(VENV)/.installed  ## ruff (rules and layout) and strict mypy
 	$(BIN)/ruff check .

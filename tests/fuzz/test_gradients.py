@@ -1,0 +1,140 @@
+"""Random problems, the same ones in every run: adjoints against each other and other ways.
+
+``make fuzz`` draws new problems for ten minutes. A problem that fails is printed as a case that
+can be typed into ``judge``, and belongs among ``FOUND`` when it is repaired.
+"""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, reject, settings
+
+from tests.fuzz import draw
+from tests.fuzz.cases import ALL, Case
+from tests.fuzz.check import judge
+from tests.fuzz.compiled import FAMILIES, compiled_block
+
+#: Simplest cases of what was wrong once.
+FOUND = [
+    # The tape of a rejected attempt was taken for that of the step.
+    Case(drive=8.0, keep=ALL),
+    Case(drive=3.0, first_step=1.0, keep=3),
+    # A step that was run again drew other random numbers, and updated statistics again.
+    Case(noise="dropout"),
+    Case(noise="dropout", drive=8.0, rtol=1e-2, first_step=2.0, keep=1),
+    Case(noise="norm", batch=5),
+    Case(noise="norm", batch=5, keep=None),
+]
+#: Simplest cases of what is wrong still; the random ones stay clear of them.
+NOT_YET = [
+    # Behind a jump the leapfrog starts with a new velocity, which the way back does not know.
+    Case(check="differences", jump="told", jump_at=0.0, method="alf", adjoint="reversible"),
+    # Nothing arrives at the initial state when the gradient of the parameters alone is asked for.
+    Case(check="observed", adjoint="direct", through="parameters"),
+]
+
+
+def fixed(examples):
+    """The same examples in every run, shrunk when they fail, on machines of any speed."""
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def verify(case):
+    verdict = judge(case)
+    assert not verdict.wrong, f"{verdict} of {case!r}"
+    assert verdict.solved, f"{verdict.what}: nothing is compared in {case!r}"
+
+
+def explore(case):
+    verdict = judge(case)
+    if not verdict.solved:
+        reject()
+    assert not verdict.wrong, f"{verdict} of {case!r}"
+
+
+@pytest.mark.parametrize("case", FOUND, ids=repr)
+def test_what_was_wrong_once_is_right(case):
+    verify(case)
+
+
+@pytest.mark.parametrize("case", NOT_YET, ids=repr)
+@pytest.mark.xfail(reason="known, not repaired yet")
+def test_what_is_wrong_still(case):
+    verify(case)
+
+
+@fixed(170)
+@given(draw.strategy(draw.exact))
+def test_checkpointed_gradients_are_those_of_backpropagation(case):
+    explore(case)
+
+
+@fixed(60)
+@given(draw.strategy(draw.noisy, "dropout"))
+def test_random_numbers_of_the_forward_pass_are_those_of_the_backward_pass(case):
+    explore(case)
+
+
+@fixed(50)
+@given(draw.strategy(draw.noisy, "norm"))
+def test_running_statistics_are_updated_by_the_forward_pass_alone(case):
+    explore(case)
+
+
+@fixed(70)
+@given(draw.strategy(draw.observed))
+def test_an_observer_changes_no_bit_and_is_told_of_the_whole_path(case):
+    explore(case)
+
+
+@fixed(40)
+@given(draw.strategy(draw.solution))
+def test_solutions_are_within_their_tolerance_of_scipys(case):
+    explore(case)
+
+
+@fixed(80)
+@given(draw.strategy(draw.differences))
+def test_gradients_are_slopes_of_the_loss(case):
+    explore(case)
+
+
+@fixed(40)
+@given(draw.strategy(draw.backsolve))
+def test_the_continuous_adjoint_is_within_its_tolerance(case):
+    explore(case)
+
+
+@fixed(80)
+@given(draw.strategy(draw.reversible))
+def test_the_reversible_gradient_is_that_of_its_own_leapfrog(case):
+    explore(case)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Trace as the compiler does, but run the traced graph: seconds instead of minutes."""
+    torch.compiler.reset()
+    compiled_block.cache_clear()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    yield
+    compiled_block.cache_clear()
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("family", range(len(FAMILIES)))
+def test_compiled_gradients_are_those_of_backpropagation(family):
+    @fixed(30)
+    @given(draw.strategy(draw.compiled, family))
+    def compare(case):
+        explore(case)
+
+    compare()
