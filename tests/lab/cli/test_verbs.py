@@ -48,7 +48,7 @@ def test_train_shows_progress_unless_quiet(capsys):
 def test_train_refuses_a_folder_that_holds_a_run_and_resume_goes_on(capsys):
     assert main(words("train digits --out run")) == 0
     assert main(words("train digits --out run")) == 1
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
     assert main(["train", "--resume", "run", "--iterations", "5", "--quiet"]) == 0
     assert "finished after 5 iterations" in capsys.readouterr().out
     assert read_records("run")[-1]["iteration"] == 5
