@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snopt.lab.optimizers.grid import grid
+from snopt.lab.optimizers import grid
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.recipes.sweep import SweepConfig, open_study, results, tally, work

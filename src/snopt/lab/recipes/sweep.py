@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from snopt.lab.config import Experiment
-from snopt.lab.optimizers.grid import grid
+from snopt.lab.optimizers import grid
 from snopt.lab.recipes.run import recorded, run
 from snopt.lab.recipes.settings import as_dict, from_dict
 from snopt.lab.train import Listener
