@@ -230,7 +230,7 @@ def _pooch() -> Any:
         import pooch
     except ImportError as error:
         raise ImportError(
-            "downloads and the default cache folder need pooch: pip install 'snopt[data]', or "
+            "downloads and the default cache folder need pooch: pip install 'snopt[lab]', or "
             "name the folder of your data sets in SNOPT_DATA"
         ) from error
     return pooch

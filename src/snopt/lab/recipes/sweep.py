@@ -320,7 +320,7 @@ def _optuna() -> Any:
         import optuna
     except ImportError as error:
         raise ImportError(
-            "a sweep is kept by Optuna, which is not installed: pip install 'snopt[sweep]'"
+            "a sweep is kept by Optuna, which is not installed: pip install 'snopt[lab]'"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     return optuna
