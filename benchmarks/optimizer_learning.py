@@ -30,7 +30,7 @@ import snopt
 from benchmarks.environment import environment
 from benchmarks.optimizer_tasks import TASKS, Task
 from snopt.lab.config import OptimizerConfig
-from snopt.lab.optimizers.registry import make_optimizers
+from snopt.lab.optimizers import make_optimizers
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)

@@ -20,7 +20,7 @@ from benchmarks.optimizer_cost import REFRESH_EVERY, Trained, iteration, second_
 from benchmarks.peer_engines import first_line, form_of, rounds
 from benchmarks.timing import Times, interleave, ratios, summary
 from snopt.lab.config import OptimizerConfig
-from snopt.lab.optimizers.registry import make_optimizers
+from snopt.lab.optimizers import make_optimizers
 
 CASES = ("image", "ode_rnn", "cnf_gas")
 ENGINE = "snopt_checkpoint"

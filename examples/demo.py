@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from snopt.lab.cli.compare import compare
+from snopt.lab.cli.options import RunOptions
 from snopt.lab.report import write_report
 
 
@@ -21,7 +22,8 @@ def main(seeds: int = 3, iterations: int | None = None, out: Path = Path("out/de
     torch.set_num_threads(1)  # tensors this small are faster on one core than shared by two
     shutil.rmtree(out, ignore_errors=True)
     optimizers = ("snopt", "adam", "sgd")
-    code = compare("digits", optimizers=optimizers, seeds=seeds, iterations=iterations, out=out)
+    common = RunOptions(iterations=iterations)
+    code = compare("digits", optimizers=optimizers, seeds=seeds, out=out, common=common)
     if code:
         raise SystemExit(code)
     page = write_report([out], out / "report.html", title="Digits through a Neural ODE")

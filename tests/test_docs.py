@@ -33,7 +33,6 @@ from torch import nn
 
 import snopt.models
 from snopt.lab.cli import main as cli
-from snopt.lab.cli.train import configured, with_target
 from tests.lab.data.files import small_registry, write_all
 from tests.lab.report.fabricate import write_run
 from tests.pages import PAGES, ROOT, Block, anchors, blocks, commands, links, read, slug
@@ -243,8 +242,7 @@ def check_snopt(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         if verb in ("train", "compare", "sweep") and task is not None:
             chosen = flags.get("optimizers") or (flags["optimizer"],)
             for name in chosen:
-                config = configured(task, name, flags["scale"], 0, flags["set"])
-                with_target(config, flags.get("until"), flags.get("max_seconds"))
+                flags["common"].experiment(task, name)
 
 
 def check_benchmark(words: list[str]) -> None:

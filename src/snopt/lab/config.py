@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 from snopt.lab.train import TrainConfig
 
 __all__ = [
-    "ADAMW_DECAY",
     "DataConfig",
     "Experiment",
     "HorizonConfig",
@@ -40,18 +39,7 @@ TaskName: TypeAlias = Literal[
     "spirals",
     "digits",
 ]
-OptimizerName: TypeAlias = Literal[
-    "snopt",
-    "snopt_amortized",
-    "adam",
-    "adamw",
-    "sgd",
-    "muon",
-    "lbfgs",
-    "soap",
-    "recursive",
-    "singd",
-]
+OptimizerName: TypeAlias = str  # a key of snopt.lab.optimizers.OPTIMIZERS
 Scale: TypeAlias = Literal["smoke", "cpu", "full"]
 ModelKind: TypeAlias = Literal["image", "residual", "series", "density", "flow"]
 HorizonPolicy: TypeAlias = Literal["fixed", "feedback", "newton", "gradient"]
@@ -126,16 +114,14 @@ class SolverConfig:
     compile: bool = False
 
 
-ADAMW_DECAY = 1e-2
-"""Weight decay of recipes with AdamW, torch's own default: without any it would be Adam."""
-
-
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Which optimizer; a setting that an optimizer does not have is ignored, None is its default.
+    """Which optimizer, and its settings; None is the optimizer's default.
+
+    :func:`snopt.lab.optimizers.make_optimizers` refuses settings that the optimizer does not have.
 
     Attributes:
-        name: the optimizer.
+        name: a key of :data:`snopt.lab.optimizers.OPTIMIZERS`.
         lr: learning rate.
         weight_decay: weight decay.
         momentum: of ``sgd``, ``muon``, ``singd`` and ``snopt``.

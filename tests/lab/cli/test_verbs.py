@@ -48,7 +48,7 @@ def test_train_shows_progress_unless_quiet(capsys):
 def test_train_refuses_a_folder_that_holds_a_run_and_resume_goes_on(capsys):
     assert main(words("train digits --out run")) == 0
     assert main(words("train digits --out run")) == 1
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
     assert main(["train", "--resume", "run", "--iterations", "5", "--quiet"]) == 0
     assert "finished after 5 iterations" in capsys.readouterr().out
     assert read_records("run")[-1]["iteration"] == 5
@@ -63,6 +63,13 @@ def test_train_learns_the_horizon():
     assert main(words("train digits -o run --horizon-policy feedback --set horizon.every=1")) == 0
     steps = [record for record in read_records("run") if record["kind"] == "step"]
     assert steps[-1]["horizon"] != [1.0]
+
+
+def test_settings_reach_what_has_a_flag_of_its_own():
+    settings = "--set horizon.policy=feedback horizon.every=1 train.seed=4 optimizer.name=adam"
+    assert main(words(f"train digits {settings}")) == 0
+    config = experiment_of("out/digits/adam-seed4")
+    assert (config.horizon.policy, config.train.seed) == ("feedback", 4)
 
 
 def test_an_interrupted_run_ends_with_130_and_says_how_to_resume(monkeypatch, capsys):
@@ -142,7 +149,7 @@ def test_an_interrupted_comparison_ends_with_130(monkeypatch, capsys):
         lambda *_, **__: Outcome("interrupted", 7, 1.0),
     )
     assert main(words("compare digits --seeds 1")) == 130
-    assert "the same command goes on" in capsys.readouterr().out
+    assert "run the same command again" in capsys.readouterr().out
 
 
 def test_sweep_finds_the_best_and_says_how_to_train_with_it(capsys):
@@ -165,7 +172,7 @@ def test_a_sweep_in_which_everything_fails_says_why_and_ends_with_1(capsys):
 def test_sweep_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(words("sweep digits")) == 1
-    assert "pip install 'snopt[sweep]'" in capsys.readouterr().err
+    assert "pip install 'snopt[lab]'" in capsys.readouterr().err
 
 
 def test_data_list_names_every_data_set(capsys, tmp_path):

@@ -102,8 +102,7 @@ def test_a_file_arrives_in_its_place(server, tmp_path, capsys):
     assert new == [tmp_path / "one/two/a.bin"]
     assert new[0].read_bytes() == b"x" * 5000
     assert everything_in(tmp_path) == ["one/two/a.bin"]
-    assert "a.bin" in (shown := capsys.readouterr().err)
-    assert "100%" in shown
+    assert "100%" in capsys.readouterr().err
 
 
 def test_progress_can_be_silent(server, tmp_path, capsys):
@@ -117,7 +116,9 @@ def test_a_wrong_checksum_leaves_the_folder_as_it_was(server, tmp_path, there):
     if there:
         (tmp_path / "a").write_bytes(b"old")
     origin = replace(server.put("a", b"evil"), checksum=sha256(b"good"))
-    with pytest.raises(DownloadFailed, match=r"127.0.0.1:\d+/a gave is not the file wanted"):
+    with pytest.raises(
+        DownloadFailed, match=r"127.0.0.1:\d+/a returned another file than expected"
+    ):
         download([File("a", origin)], tmp_path)
     assert everything_in(tmp_path) == ["a"] * there
     assert not list(tmp_path.glob(".*"))
@@ -172,7 +173,7 @@ def test_what_has_no_known_checksum_is_announced(server, tmp_path):
 
 def test_pooch_is_asked_for_by_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"pip install 'snopt\[data\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'snopt\[lab\]'"):
         download([File("a", Origin("http://127.0.0.1/a"))], tmp_path)
 
 

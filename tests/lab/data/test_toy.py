@@ -66,5 +66,5 @@ def test_what_is_generated_needs_no_folder_and_is_always_the_same(name, monkeypa
 
 def test_digits_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"scikit-learn.*pip install 'snopt\[data\]'"):
+    with pytest.raises(ImportError, match=r"scikit-learn.*pip install 'snopt\[lab\]'"):
         load("digits")

@@ -3,7 +3,6 @@
 import copy
 import math
 import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -12,8 +11,8 @@ from torch import nn
 from snopt.adjoint import NeuralODE
 from snopt.base.errors import UnknownName
 from snopt.lab.config import OptimizerConfig
+from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
 from snopt.lab.optimizers.muon import MatrixMuon
-from snopt.lab.optimizers.registry import OPTIMIZERS, make_optimizers, make_schedulers
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.run import experiment_of, lengthened, run
 from snopt.lab.recipes.settings import with_settings
@@ -22,8 +21,7 @@ from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt
 
-PACKAGES = {"soap": "pytorch_optimizer", "singd": "singd"}
-INSTALLED = [name for name in OPTIMIZERS if find_spec(PACKAGES.get(name, "torch")) is not None]
+INSTALLED = [name for name, entry in OPTIMIZERS.items() if entry.installed]
 
 
 def model() -> nn.Module:
@@ -115,7 +113,7 @@ def test_muon_goes_on_from_its_state_and_follows_a_schedule():
     assert (nets[0][0][0].weight - before).norm() < 0.05
 
 
-@pytest.mark.parametrize("name", sorted({"lbfgs", "recursive", *PACKAGES} & set(INSTALLED)))
+@pytest.mark.parametrize("name", sorted({"lbfgs", "recursive", "soap", "singd"} & set(INSTALLED)))
 def test_a_run_goes_on_where_it_was_cut(tmp_path, name):
     config = recipe("digits", name, "smoke")
     run(lengthened(config, 4, None), tmp_path / "whole")
@@ -189,8 +187,21 @@ def test_soap_says_what_to_install(monkeypatch):
         make_optimizers(model(), OptimizerConfig("soap", 0.01))
 
 
-def test_lbfgs_refuses_weight_decay_and_unknown_names_are_refused():
-    with pytest.raises(ValueError, match=r"weight_decay=0\.1: lbfgs has none"):
-        make_optimizers(model(), OptimizerConfig("lbfgs", 0.1, weight_decay=0.1))
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("lbfgs", {"weight_decay": 0.1}),
+        ("adam", {"momentum": 0.5}),
+        ("adam", {"damping": 0.1}),
+        ("sgd", {"refresh_every": 7}),
+        ("muon", {"conv": "kfc"}),
+    ],
+)
+def test_settings_that_an_optimizer_does_not_have_are_refused(name, setting):
+    with pytest.raises(ValueError, match=f"{name} does not have this setting; it has lr"):
+        make_optimizers(model(), OptimizerConfig(name, 0.1, **setting))
+
+
+def test_unknown_names_are_refused():
     with pytest.raises(UnknownName, match="did you mean 'adam'"):
         make_optimizers(model(), OptimizerConfig("adan", 0.1))

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from snopt.adjoint import NeuralODE
 from snopt.lab.config import OptimizerConfig
+from snopt.lab.optimizers import make_optimizers
 from snopt.lab.optimizers.recursive import recursive_adjoint
-from snopt.lab.optimizers.registry import make_optimizers
 from snopt.lab.optimizers.singd import StageSINGD, supported
 from snopt.models import CNF, ImageClassifier
 from snopt.models.fields import TanhField
@@ -109,6 +109,6 @@ def test_what_singd_cannot_see_is_refused():
 
 
 def test_singd_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "singd.optim.optimizer", None)
+    monkeypatch.setitem(sys.modules, "singd", None)
     with pytest.raises(ImportError, match="pip install singd"):
         make_optimizers(classifier(), OptimizerConfig("singd", 0.1))

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from snopt.base.errors import UnknownName
-from snopt.lab.optimizers.grid import LEARNING_RATES, WEIGHT_DECAYS
+from snopt.lab.optimizers import OPTIMIZERS
+from snopt.lab.optimizers.registry import WEIGHT_DECAYS
 from snopt.lab.paper.names import TASKS
 from snopt.lab.paper.published import published
 
@@ -104,7 +105,7 @@ def test_the_grids_of_the_search_are_the_papers():
     for row, name in (("adam", "adam"), ("sgd", "sgd"), ("snopt", "snopt_amortized")):
         rates = [v.value for v in values if v.row == row and v.column.startswith("lr ")]
         decays = [v.value for v in values if v.row == row and v.column.startswith("weight_decay ")]
-        assert rates == list(LEARNING_RATES[name])
+        assert rates == list(OPTIMIZERS[name].rates)
         assert decays == list(WEIGHT_DECAYS)
 
 

@@ -5,10 +5,10 @@ from typing import get_args
 import pytest
 
 from snopt.base.errors import UnknownName
-from snopt.lab.config import OptimizerName, TaskName
+from snopt.lab.config import TaskName
 from snopt.lab.data import names
-from snopt.lab.optimizers.grid import DAMPING, LEARNING_RATES, WEIGHT_DECAYS, grid
-from snopt.lab.optimizers.registry import OPTIMIZERS
+from snopt.lab.optimizers import OPTIMIZERS, grid
+from snopt.lab.optimizers.registry import WEIGHT_DECAYS
 from snopt.lab.recipes.catalogue import RECIPES, recipe
 from snopt.lab.recipes.published import PUBLISHED
 
@@ -20,8 +20,7 @@ def test_there_is_a_recipe_for_every_data_set_and_the_command_line_knows_it():
     assert len(PAPER) == 9
 
 
-def test_every_optimizer_name_has_a_maker_a_grid_and_a_place_in_every_recipe():
-    assert set(get_args(OptimizerName)) == set(OPTIMIZERS) == set(LEARNING_RATES)
+def test_every_optimizer_has_a_place_in_every_recipe():
     for task in RECIPES:
         for name in OPTIMIZERS:
             assert recipe(task, name).optimizer.name == name
@@ -55,7 +54,7 @@ def test_models_are_those_of_the_papers_table_of_fields():
 @pytest.mark.parametrize("task", PAPER)
 def test_the_papers_snopt_is_algorithm_2_with_damping_from_its_set(task):
     config = recipe(task, "snopt_amortized", "full").optimizer
-    assert config.damping in DAMPING
+    assert config.damping in (0.1, 0.05, 0.03)
     assert config.refresh_first == config.refresh_every
     assert config.weight_decay in WEIGHT_DECAYS
 
@@ -81,7 +80,6 @@ def test_adamw_is_not_adam(task):
 
 
 def test_the_grid_is_the_papers():
-    assert DAMPING == (0.1, 0.05, 0.03)
     assert [len(grid(name)) for name in ("adam", "sgd", "snopt_amortized")] == [33, 33, 33]
     assert (grid("adam")[0]["lr"], grid("adam")[-1]["lr"]) == (1e-4, 5e-2)
     assert (grid("sgd")[0]["lr"], grid("sgd")[-1]["lr"]) == (1e-3, 5e-1)

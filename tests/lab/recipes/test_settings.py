@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 
 from snopt.base.errors import UnknownName
-from snopt.lab.config import Experiment, OptimizerName, Scale
+from snopt.lab.config import Experiment, Scale
+from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.recipes.catalogue import RECIPES, recipe
 from snopt.lab.recipes.settings import as_dict, from_dict, with_settings
 
@@ -15,7 +16,7 @@ from snopt.lab.recipes.settings import as_dict, from_dict, with_settings
 @pytest.mark.parametrize("scale", get_args(Scale))
 @pytest.mark.parametrize("task", RECIPES)
 def test_every_recipe_survives_json(task, scale):
-    for optimizer in get_args(OptimizerName):
+    for optimizer in OPTIMIZERS:
         config = recipe(task, optimizer, scale)
         assert from_dict(Experiment, json.loads(json.dumps(as_dict(config)))) == config
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snopt.lab.optimizers.grid import grid
+from snopt.lab.optimizers import grid
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.recipes.sweep import SweepConfig, open_study, results, tally, work
@@ -92,7 +92,7 @@ def test_other_settings_do_not_join(tmp_path, monkeypatch):
     config = configured(tmp_path, trials=1)
     open_study(config)
     other = replace(config, base=with_settings(config.base, ["model.width=3"]))
-    with pytest.raises(ValueError, match="begun with other settings"):
+    with pytest.raises(ValueError, match="started with other settings"):
         open_study(other)
 
 

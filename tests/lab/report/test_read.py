@@ -53,7 +53,7 @@ def test_a_run_without_an_end_is_unfinished_and_one_without_lines_has_no_records
     empty = write_run(tmp_path, "adam", 1, lines=[{"kind": "start"}])
     runs = read_runs([cut, empty])
     assert [run.state for run in runs] == ["unfinished", "no records"]
-    assert "no end record: the run is still going, or was killed" in runs[0].problems
+    assert "no end record: the run is still running, or was killed" in runs[0].problems
 
 
 def test_a_failure_and_left_out_updates_are_told_in_their_own_words(tmp_path):
@@ -62,7 +62,7 @@ def test_a_failure_and_left_out_updates_are_told_in_their_own_words(tmp_path):
     [run] = read_runs([write_run(tmp_path, lines=[step, end])])
     assert run.state == "failed"
     assert run.problems == [
-        "updates left out: 1 (the first at iteration 1: loss is nan)",
+        "skipped updates: 1 (the first at iteration 1: loss is nan)",
         "failed: disk full",
     ]
 

@@ -45,7 +45,7 @@ def test_markdown_without_matplotlib_has_its_tables_and_says_what_is_missing(tmp
     root = write_comparison(tmp_path / "runs")
     text = write_report([root], tmp_path / "r.md", "markdown").read_text("utf-8")
     assert "| optimizer |" in text
-    assert "pip install 'snopt[report]'" in text
+    assert "pip install 'snopt[lab]'" in text
 
 
 def test_figures_take_any_name_for_text(tmp_path):

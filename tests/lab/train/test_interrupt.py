@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snopt.lab.train import load_checkpoint, read_records
-from snopt.lab.train.interrupt import Interruption
+from snopt.lab.train.loop import stop_requests
 
 PROGRAM = Path(__file__).with_name("problems.py")
 ROOT = Path(__file__).parents[3]
@@ -16,17 +16,17 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_first_signal_is_a_request_and_the_second_has_its_usual_meaning(which):
     usual = signal.getsignal(which)
-    with Interruption() as interruption:
-        assert interruption.requested is None
+    with stop_requests() as requested:
+        assert requested == []
         signal.raise_signal(which)
-        assert interruption.requested == which.name
+        assert requested == [which.name]
         assert signal.getsignal(which) is usual
     assert signal.getsignal(which) is usual
 
 
 def test_nothing_is_left_behind_without_a_signal():
     usual = signal.getsignal(signal.SIGINT)
-    with Interruption():
+    with stop_requests():
         assert signal.getsignal(signal.SIGINT) is not usual
     assert signal.getsignal(signal.SIGINT) is usual
 

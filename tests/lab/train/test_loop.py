@@ -12,6 +12,7 @@ from torch import nn
 from snopt.adjoint import NeuralODE
 from snopt.base.errors import UnknownName
 from snopt.lab.train import Parts, RunFolderError, TrainConfig, load_checkpoint, read_records, train
+from snopt.lab.train.folder import FolderLock
 from snopt.lab.train.run import PATIENCE
 from snopt.optim import SNOpt
 from tests.lab.train.problems import CONFIG, Field, Moons, Points, make_parts
@@ -37,7 +38,7 @@ def test_folder_holds_what_the_run_was(tmp_path):
     assert "finished at iteration 12 of 12" in (tmp_path / "log.txt").read_text()
     present = {path.name for path in tmp_path.iterdir()}
     assert present == {
-        "config.json", "environment.json", "metrics.jsonl", "log.txt", "checkpoints",
+        "config.json", "environment.json", "metrics.jsonl", "log.txt", "checkpoints", "lock",
     }  # fmt: skip
     assert outcome.folder == tmp_path
 
@@ -209,7 +210,8 @@ def test_error_of_the_task_is_recorded_and_raised(tmp_path):
     (end,) = records_of(tmp_path, "end")
     assert (end["status"], end["message"]) == ("failed", "IndexError: a fault")
     assert "a fault" in (tmp_path / "log.txt").read_text()
-    assert not (tmp_path / "lock").exists()
+    with FolderLock(tmp_path):
+        pass  # the lock is released
 
 
 @pytest.mark.parametrize(

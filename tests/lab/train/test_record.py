@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from snopt.lab.train import RunFolderError, load_checkpoint, read_records, train
+from snopt.lab.train.checkpoint import Progress
 from snopt.lab.train.record import Record, rewind
-from snopt.lab.train.state import Progress
 from tests.lab.train.problems import CONFIG, At, Moons, make_parts, timeless
 
 

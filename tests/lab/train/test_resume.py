@@ -92,7 +92,7 @@ def test_resuming_where_nothing_is_starts(tmp_path):
 
 def test_folder_with_a_run_is_not_overwritten(tmp_path):
     train(Moons(), make_parts("adam"), CONFIG, tmp_path)
-    with pytest.raises(RunFolderError, match="holds a run already"):
+    with pytest.raises(RunFolderError, match="already holds a run"):
         train(Moons(), make_parts("adam"), CONFIG, tmp_path)
 
 

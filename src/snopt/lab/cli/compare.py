@@ -1,16 +1,15 @@
-"""``snopt compare``: the same task by several optimizers."""
+"""``snopt compare``: train the same task with several optimizers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.screen import print_table, short
-from snopt.lab.cli.train import configured, listeners, with_target
-from snopt.lab.config import OptimizerName, Scale, TaskName
+from snopt.lab.config import TaskName
 from snopt.lab.recipes.compare import Row, Run, Table, schedule, table
 from snopt.lab.recipes.compare import compare as run_comparison
-from snopt.lab.recipes.run import lengthened
 from snopt.lab.train import Listener
 
 __all__ = ["compare", "print_comparison"]
@@ -22,67 +21,44 @@ def compare(
     *,
     optimizers: tuple[OptimizerName, ...] = ("snopt", "adam", "sgd"),
     seeds: int = 3,
-    scale: Scale = "cpu",
-    iterations: int | None = None,
-    epochs: int | None = None,
     out: Path = Path("out"),
-    set: tuple[str, ...] = (),
-    until: str | None = None,
-    max_seconds: float | None = None,
-    quiet: bool = False,
+    common: RunOptions = DEFAULTS,
 ) -> int:
     """Train the same model with several optimizers, and print a table.
 
     All start from the same weights and see the same data in the same order. They take turns, in an
-    order that changes from seed to seed. Runs that are complete are not repeated.
+    order that changes from seed to seed. Complete runs are not repeated.
 
     Args:
         task: what to learn.
         optimizers: what trains the model, one after the other.
         seeds: how many seeds, from 0.
-        scale: full: the paper's set-up; cpu: minutes on two cores; smoke: seconds.
-        iterations: updates to make, instead of the recipe's.
-        epochs: passes over the data, instead of the recipe's.
         out: runs go to OUT/TASK/OPTIMIZER-seedSEED.
-        set: settings as key=value, for all optimizers alike.
-        until: stop a run when a validation metric is reached, for example accuracy=0.98.
-        max_seconds: stop a run after so many seconds of training.
-        quiet: show no progress.
+        common: options of every run.
 
     Returns:
         The exit code.
     """
-    configs = [
-        with_target(
-            lengthened(configured(task, name, scale, 0, set), iterations, epochs),
-            until,
-            max_seconds,
-        )
-        for name in dict.fromkeys(optimizers)
-    ]
+    configs = [common.experiment(task, name) for name in dict.fromkeys(optimizers)]
     if not configs or seeds < 1:
-        raise ValueError("there is nothing to compare: give at least one optimizer and one seed")
+        raise UsageError("there is nothing to compare: give at least one optimizer and one seed")
 
     def watch(run: Run) -> Sequence[Listener]:
-        if not quiet:
+        if not common.quiet:
             print(f"--- {run.config.task}: {run.label} (lr {run.config.optimizer.lr:g})")
-        return listeners(run.folder, quiet=quiet)
+        return common.listeners(run.folder)
 
     done = run_comparison(schedule(configs, seeds, out), watch=watch)
     print_comparison(table(done))
     if done[-1][1].status == "interrupted":
-        print("interrupted; the same command goes on where it stopped")
+        print("interrupted; run the same command again to continue")
         return 130
     print(f"report with: snopt report {out / task} -o report.html")
     return 0
 
 
 def print_comparison(found: Table) -> None:
-    """Print the table of a comparison.
-
-    Args:
-        found: what was found.
-    """
+    """Print the table of a comparison."""
     columns: dict[str, Callable[[Row], str]] = {
         "optimizer": lambda row: row.optimizer,
         "lr": lambda row: f"{row.lr:g}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from snopt.lab.cli.options import UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.data import available, fetch
 
@@ -23,7 +24,7 @@ def data(
     Args:
         action: what to do.
         names: data sets to fetch.
-        root: the folder of data sets; $SNOPT_DATA, or else a cache folder, if not given.
+        root: folder of the data sets; default $SNOPT_DATA, or else a cache folder.
 
     Returns:
         The exit code.
@@ -33,7 +34,7 @@ def data(
         print_table(["name", "on disk", "kind", "what"], rows)
         return 0
     if not names:
-        raise ValueError("say what to fetch, for example: snopt data fetch mnist")
+        raise UsageError("say what to fetch, for example: snopt data fetch mnist")
     for name in names:
         new = fetch(name, root)
         print(f"{name}: " + (", ".join(map(str, new)) if new else "everything is there"))

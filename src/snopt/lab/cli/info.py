@@ -1,4 +1,4 @@
-"""``snopt info``: what a bug report should say about the machine."""
+"""``snopt info``: versions and devices, for bug reports."""
 
 import os
 import platform
@@ -11,11 +11,20 @@ from snopt.lab.data.download import default_root
 __all__ = ["info"]
 
 PACKAGES = ("snopt", "torch", "torchdiffeq", "numpy", "scipy")
-EXTRAS = ("tyro", "rich", "optuna", "pooch", "scikit-learn", "matplotlib", "tensorboard")
+EXTRAS = (
+    "tyro",
+    "rich",
+    "filelock",
+    "optuna",
+    "pooch",
+    "scikit-learn",
+    "matplotlib",
+    "tensorboard",
+)
 
 
 def package_version(name: str) -> str:
-    """Return the installed version of a distribution, or a word saying it is absent.
+    """Return the installed version of a package, or ``"not installed"``.
 
     >>> package_version("no-such-distribution")
     'not installed'
@@ -38,7 +47,7 @@ def devices() -> list[str]:
 
 
 def data_folder() -> str:
-    """Return where data sets are looked for."""
+    """Return the folder of the data sets."""
     try:
         return str(default_root())
     except ImportError as error:
@@ -46,7 +55,7 @@ def data_folder() -> str:
 
 
 def facts() -> dict[str, str]:
-    """Return what there is to say, label by label."""
+    """Return what ``snopt info`` prints, by label."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -61,7 +70,7 @@ def facts() -> dict[str, str]:
 
 
 def info() -> int:
-    """Print versions, devices, threads and the folder of data sets: what a bug report needs.
+    """Print versions, devices, threads and the folder of the data sets, for bug reports.
 
     Returns:
         The exit code.

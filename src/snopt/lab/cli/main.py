@@ -12,20 +12,23 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Union, get_args
 
+from snopt.base.errors import UnknownName
 from snopt.lab.cli.compare import compare
 from snopt.lab.cli.data import data
 from snopt.lab.cli.info import info
+from snopt.lab.cli.options import UsageError
 from snopt.lab.cli.paper import paper
 from snopt.lab.cli.report import report
 from snopt.lab.cli.screen import complain
 from snopt.lab.cli.sweep import sweep
 from snopt.lab.cli.train import train
-from snopt.lab.config import HorizonPolicy, OptimizerName, Scale, TaskName
+from snopt.lab.config import HorizonPolicy, Scale, TaskName
+from snopt.lab.optimizers import OPTIMIZERS
 
 __all__ = ["VERBS", "main", "parse"]
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""The shells' exit codes for a command ended by SIGINT or SIGPIPE."""
 
 VERBS: dict[str, Callable[..., int]] = {
     "train": train,
@@ -44,19 +47,12 @@ Completion for your shell: snopt --tyro-print-completion {bash,zsh,tcsh}"""
 
 
 def parse(words: Sequence[str]) -> int:
-    """Find the verb and its flags in the words of a command line, and do what they say.
-
-    Args:
-        words: the words after ``snopt``.
-
-    Returns:
-        The exit code.
-    """
+    """Parse the words after ``snopt``, run the verb, and return the exit code."""
     try:
         import tyro
     except ImportError as error:
         raise ImportError(
-            "the command line needs tyro, which is not installed: pip install 'snopt[cli]'"
+            "the command line needs tyro, which is not installed: pip install 'snopt[lab]'"
         ) from error
     with without_none(tyro.constructors):
         code: int = tyro.extras.subcommand_cli_from_dict(
@@ -64,19 +60,17 @@ def parse(words: Sequence[str]) -> int:
             prog="snopt",
             description=DESCRIPTION,
             args=gathered(words),
-            # A flag is there or it is not: no --no-quiet.
-            config=(tyro.conf.FlagCreatePairsOff,),
+            # No --no-quiet, and --scale instead of --options.scale.
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
         )
     return code
 
 
 def without_none(constructors: Any) -> Any:
-    """Return tyro's rules, with one more: what may be left out is never said as ``None``.
-
-    Without it ``TaskName | None`` offers ``None`` among the tasks.
+    """Return a registry of tyro's that never offers ``None`` as a choice of an optional argument.
 
     Args:
-        constructors: the module ``tyro.constructors``, which only a command line imports.
+        constructors: the module ``tyro.constructors``.
     """
     registry = constructors.ConstructorRegistry()
 
@@ -96,9 +90,7 @@ def without_none(constructors: Any) -> Any:
 
 
 def gathered(words: Sequence[str]) -> list[str]:
-    """Bring all ``--set`` together at the end, so that it can be given more than once.
-
-    And write ``-o`` out.
+    """Join all ``--set`` at the end, so that it can be given more than once; expand ``-o``.
 
     Example:
         >>> gathered(["train", "--set", "lr=1", "mnist", "-o", "here"])
@@ -127,8 +119,8 @@ def hints(words: Sequence[str]) -> list[str]:
         >>> hints(["train", "mnits", "--optimizer", "adma"])
         ["did you mean 'mnist' for 'mnits'?", "did you mean 'adam' for 'adma'?"]
     """
-    kinds = (TaskName, OptimizerName, Scale, HorizonPolicy)
-    known = [*VERBS, *(name for kind in kinds for name in get_args(kind))]
+    kinds = (TaskName, Scale, HorizonPolicy)
+    known = [*VERBS, *OPTIMIZERS, *(name for kind in kinds for name in get_args(kind))]
     found = []
     for word in words:
         near = difflib.get_close_matches(word, known, n=1)
@@ -141,12 +133,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: the words after ``snopt``; those of the process when not given.
+        argv: the words after ``snopt``; default those of the process.
 
     Returns:
-        The exit code: 0 for success, 1 for an error, 2 for a command line that makes no sense, 3
-        for a run that diverged, 130 after Ctrl-C.
+        The exit code: 0 for success, 1 for an error, 2 for a wrong command line, 3 for a run that
+        diverged, 130 after Ctrl-C, 141 if the reader of the output is gone.
     """
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # A reader such as `head` has closed the pipe. Python would complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("SNOPT_DEBUG", "") not in ("", "0")
     words = [word for word in words if word != "--debug"]
@@ -164,9 +167,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("snopt: interrupted", file=sys.stderr)
         return INTERRUPTED
-    # Whatever it is, the user gets a sentence; --debug shows where it came from.
+    except BrokenPipeError:
+        raise
+    # The user gets a sentence for any error; --debug shows the traceback.
     except Exception as error:
         if debug:
             raise
         complain(error)
-        return 1
+        return 2 if isinstance(error, UsageError | UnknownName) else 1

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from snopt.lab.cli.options import RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
-from snopt.lab.cli.train import listeners
 from snopt.lab.config import Scale, TaskName
 from snopt.lab.paper import ITEMS, Space, find, run_item, state
 from snopt.lab.paper.markdown import cell_text
 from snopt.lab.paper.page import write_page
-from snopt.lab.train import Listener
 
 __all__ = ["paper"]
 
@@ -28,7 +26,7 @@ def paper(
 ) -> int:
     """Run tables and figures of the paper again, beside its published values.
 
-    The same command twice goes on where the first stopped. Several processes may share the work.
+    Run the same command again to continue. Several processes can share the work.
 
     Args:
         items: ids or labels, for example accu or table:accu; `list` shows them all with their
@@ -43,7 +41,7 @@ def paper(
         The exit code.
     """
     if not items:
-        raise ValueError("say which item: snopt paper ID, or snopt paper list")
+        raise UsageError("say which item: snopt paper ID, or snopt paper list")
     if items == ("list",):
         show_list(Space(out, scale, tasks))
         return 0
@@ -58,7 +56,7 @@ def paper(
         result = run_item(
             item,
             space,
-            watch=lambda folder: watch(folder, quiet),
+            watch=RunOptions(quiet=quiet).listeners,
             tell=(lambda label: None) if quiet else (lambda label: print(f"--- {label}")),
         )
         for table in result.tables:
@@ -68,12 +66,7 @@ def paper(
     return 0
 
 
-def watch(folder: Path, quiet: bool) -> Sequence[Listener]:
-    """Make what watches a run."""
-    return listeners(folder, quiet=quiet)
-
-
 def show_list(space: Space) -> None:
-    """Print every item with its labels and how far it is."""
+    """Print every item with its state."""
     rows = [[item.id, item.origin, item.title, str(state(item, space))] for item in ITEMS.values()]
     print_table(["id", "in the paper", "what it shows", f"state at {space.scale}"], rows)

@@ -1,4 +1,4 @@
-"""``snopt report``: one page of many runs."""
+"""``snopt report``: one page about many runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def report(
     out: Path | None = None,
     format: Literal["html", "markdown"] = "html",
 ) -> int:
-    """Put runs side by side: curves, tables, learned flows.
+    """Compare runs in one page: curves, tables, learned flows.
 
     Args:
         runs: run folders, or folders that hold run folders.

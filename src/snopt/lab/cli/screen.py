@@ -1,4 +1,4 @@
-"""What the commands put on the screen: tables, errors, hints."""
+"""Output of the commands: tables and errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ SCREEN = 20
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; columns of numbers are set to the right.
-
-    Args:
-        header: the columns' names.
-        rows: their cells.
+    """Print a table; columns of numbers are aligned to the right.
 
     Example:
         >>> print_table(["optimizer", "accuracy"], [["snopt", "0.98"], ["adam", "0.9"]])
@@ -44,7 +40,7 @@ def _is_number(cell: str) -> bool:
 
 
 def short(value: float | None) -> str:
-    """Write a number for a table; a dash for none.
+    """Format a number for a table; None is a dash.
 
     Example:
         >>> short(0.97654321), short(None), short(1234567.0)
@@ -54,15 +50,9 @@ def short(value: float | None) -> str:
 
 
 def complain(error: BaseException) -> None:
-    """Print an error as one sentence, never more than a screen of it.
-
-    Args:
-        error: what went wrong.
-    """
-    lines = f"snopt: {error}".strip().splitlines() or ["snopt: error"]
-    if not str(error).strip():
-        lines = [f"snopt: {type(error).__name__}"]
+    """Print an error, at most one screen of it."""
+    lines = f"snopt: {str(error).strip() or type(error).__name__}".splitlines()
     if len(lines) > SCREEN:
-        lines = [*lines[: SCREEN - 1], f"... and {len(lines) - SCREEN + 1} lines more"]
+        lines = [*lines[: SCREEN - 1], f"... and {len(lines) - SCREEN + 1} more lines"]
     print("\n".join(lines), file=sys.stderr)
-    print("(with --debug the whole traceback is shown)", file=sys.stderr)
+    print("(--debug shows the traceback)", file=sys.stderr)

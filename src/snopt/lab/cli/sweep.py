@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions
 from snopt.lab.cli.screen import print_table, short
-from snopt.lab.cli.train import configured, listeners
-from snopt.lab.config import Experiment, OptimizerName, Scale, TaskName
-from snopt.lab.recipes.run import lengthened
+from snopt.lab.config import Experiment, TaskName
 from snopt.lab.recipes.sweep import Result, SweepConfig, open_study, results, tally, work
 from snopt.lab.train import Listener
 
@@ -26,55 +25,47 @@ def sweep(
     optimizer: OptimizerName = "snopt",
     search: Literal["grid", "tpe"] = "grid",
     trials: int | None = None,
-    scale: Scale = "cpu",
-    iterations: int | None = None,
-    epochs: int | None = None,
     seed: int = 0,
     out: Path | None = None,
     storage: str | None = None,
     heartbeat: int = 30,
-    set: tuple[str, ...] = (),
-    quiet: bool = False,
+    common: RunOptions = DEFAULTS,
 ) -> int:
     """Search for the learning rate and the weight decay that validate best.
 
     Start the same command several times, on one machine or (with --storage) on many, and the
     processes share the trials. Failed trials are recorded with their reason, those of processes
-    that died are taken over, and the same command goes on with a sweep that was stopped.
+    that died are retried, and the same command again continues a sweep that was stopped.
 
     Args:
         task: what to learn.
         optimizer: whose settings are searched.
         search: the paper's grid, or Optuna's tree-structured Parzen estimator.
         trials: how many; the whole grid, or 30 for tpe, if not given.
-        scale: full: the paper's set-up; cpu: minutes on two cores; smoke: seconds.
-        iterations: updates of each trial, instead of the recipe's.
-        epochs: passes over the data of each trial, instead of the recipe's.
-        seed: decides the initial weights and the order of the data.
+        seed: seed of the initial weights and of the order of the data.
         out: folder of the trials; out/sweep/TASK-OPTIMIZER if not given.
         storage: database of the study, as SQLAlchemy writes it; a file study.db in OUT by default.
-        heartbeat: seconds between two signs of life of a process.
-        set: settings as key=value that all trials share.
-        quiet: show no progress.
+        heartbeat: seconds between heartbeats of a process.
+        common: options of every run.
 
     Returns:
         The exit code.
     """
-    base = lengthened(configured(task, optimizer, scale, seed, set), iterations, epochs)
+    base = common.experiment(task, optimizer, seed)
     folder = out or Path("out") / "sweep" / f"{task}-{optimizer}"
     config = SweepConfig(base, folder, search, trials, storage, heartbeat)
 
     def watch(experiment: Experiment, folder: Path) -> Sequence[Listener]:
-        if not quiet:
+        if not common.quiet:
             settings = experiment.optimizer
             print(f"--- {folder.name}: lr {settings.lr:g}, weight decay {settings.weight_decay:g}")
-        return listeners(folder, quiet=quiet)
+        return common.listeners(folder)
 
     study = open_study(config)
     try:
         work(config, study, watch)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it stopped")
+        print("interrupted; run the same command again to continue")
         return 130
     count = tally(study)
     print(f"{count.planned} trials: {count.done} done, {count.failed} failed")
@@ -88,12 +79,7 @@ def sweep(
 
 
 def print_results(rows: Sequence[Result], metric: str) -> None:
-    """Print the best trials, and all that failed with their reasons.
-
-    Args:
-        rows: the trials, the best first.
-        metric: what they were judged by.
-    """
+    """Print the best trials, and all that failed with their reasons."""
     done = [row for row in rows if row.value is not None]
     cells = [
         [short(row.settings.get("lr")), short(row.settings.get("weight_decay")), short(row.value),

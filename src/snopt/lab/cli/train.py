@@ -1,21 +1,18 @@
-"""``snopt train``: one run, begun or gone on with."""
+"""``snopt train``: start or resume a run."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from snopt.base.errors import unknown
+from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.screen import short
-from snopt.lab.config import Experiment, HorizonPolicy, OptimizerName, Scale, TaskName
-from snopt.lab.recipes import experiment_of, recipe, run, with_settings
-from snopt.lab.recipes.run import lengthened
-from snopt.lab.train import Listener, Outcome, TensorBoard, progress
+from snopt.lab.config import Experiment, HorizonPolicy, TaskName
+from snopt.lab.recipes import experiment_of, run
+from snopt.lab.train import Outcome
 
-__all__ = ["configured", "listeners", "train", "with_target"]
+__all__ = ["train"]
 
 
 def train(
@@ -23,113 +20,56 @@ def train(
     /,
     *,
     optimizer: OptimizerName = "snopt",
-    scale: Scale = "cpu",
-    iterations: int | None = None,
-    epochs: int | None = None,
     seed: int = 0,
     out: Path | None = None,
     resume: Path | None = None,
-    set: tuple[str, ...] = (),
-    until: str | None = None,
-    max_seconds: float | None = None,
     horizon_policy: HorizonPolicy = "fixed",
-    quiet: bool = False,
     tensorboard: bool = False,
+    common: RunOptions = DEFAULTS,
 ) -> int:
-    """Train one model, and keep a record of it in a folder.
+    """Train one model, with logs and checkpoints in a run folder.
 
     Args:
         task: what to learn.
         optimizer: what trains the model.
-        scale: full: the paper's set-up; cpu: minutes on two cores; smoke: seconds.
-        iterations: updates to make, instead of the recipe's.
-        epochs: passes over the data, instead of the recipe's.
-        seed: decides the initial weights and the order of the data.
-        out: run folder; out/TASK/OPTIMIZER-seedSEED if not given.
-        resume: go on with the run in this folder, with its own settings; no TASK then.
-        set: settings as key=value: lr=0.01, train.batch_size=64, model.width=32 ...
-        until: stop when a validation metric is reached, for example accuracy=0.98.
-        max_seconds: stop after so many seconds of training.
+        seed: seed of the initial weights and of the order of the data.
+        out: run folder (also -o); default out/TASK/OPTIMIZER-seedSEED.
+        resume: resume the run in this folder, with its own settings; no TASK then.
         horizon_policy: how to learn the end of the integration too.
-        quiet: show no progress.
         tensorboard: write TensorBoard events into the run folder as well.
+        common: options of every run.
 
     Returns:
         The exit code.
     """
     if resume is not None:
-        chosen = (task, optimizer, scale, seed, out, set, horizon_policy)
-        if chosen != (None, "snopt", "cpu", 0, None, (), "fixed"):
-            raise ValueError(
+        chosen = (task, optimizer, seed, out, horizon_policy, common.scale, common.set)
+        if chosen != (None, "snopt", 0, None, "fixed", "cpu", ()):
+            raise UsageError(
                 "--resume takes task and settings from the run folder; besides it give only "
                 "--iterations, --epochs, --until or --max-seconds"
             )
-        config, folder = experiment_of(resume), resume
+        config, folder = common.limited(experiment_of(resume)), resume
     elif task is not None:
-        config = configured(task, optimizer, scale, seed, set)
-        config = replace(config, horizon=replace(config.horizon, policy=horizon_policy))
-        folder = out or Path("out") / config.task / f"{config.optimizer.name}-seed{seed}"
+        config = common.experiment(task, optimizer, seed, horizon_policy)
+        name = f"{config.optimizer.name}-seed{config.train.seed}"
+        folder = out or Path("out") / config.task / name
     else:
-        raise ValueError("say what to train: snopt train TASK, for example snopt train digits")
-    config = with_target(lengthened(config, iterations, epochs), until, max_seconds)
-    watching = listeners(folder, quiet=quiet, tensorboard=tensorboard)
+        raise UsageError("say what to train: snopt train TASK, for example snopt train digits")
+    watching = common.listeners(folder, tensorboard=tensorboard)
     outcome = run(config, folder, resume=resume is not None, listeners=watching)
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started
         print("\n".join(conclusion(config, outcome)))
     return outcome.exit_code
 
 
-def configured(
-    task: str, optimizer: OptimizerName, scale: Scale, seed: int, settings: Sequence[str]
-) -> Experiment:
-    """Return a recipe with a seed and the user's settings."""
-    config = recipe(task, optimizer, scale)
-    config = replace(config, train=replace(config.train, seed=seed))
-    return with_settings(config, settings)
-
-
-def with_target(config: Experiment, until: str | None, max_seconds: float | None) -> Experiment:
-    """Add when to stop early.
-
-    Args:
-        config: the experiment.
-        until: ``"metric=value"``.
-        max_seconds: seconds of training.
-
-    Example:
-        >>> with_target(recipe("digits"), "accuracy=0.9", None).train.until
-        ('accuracy', 0.9)
-    """
-    if until is not None:
-        name, _, text = until.partition("=")
-        if name not in (config.metric, "loss"):
-            raise unknown(f"metric of {config.task}", name, [config.metric, "loss"])
-        try:
-            target = (name, float(text))
-        except ValueError as error:
-            raise ValueError(
-                f"--until {until}: {text!r} is no number; write for example {name}=0.98"
-            ) from error
-        config = replace(config, train=replace(config.train, until=target))
-    if max_seconds is not None:
-        config = replace(config, train=replace(config.train, max_seconds=max_seconds))
-    return config
-
-
-def listeners(folder: Path, *, quiet: bool, tensorboard: bool = False) -> list[Listener]:
-    """Make what watches a run."""
-    watching = progress("quiet" if quiet else "auto")
-    if tensorboard:
-        watching.append(TensorBoard(folder / "tensorboard"))
-    return watching
-
-
 def conclusion(config: Experiment, outcome: Outcome) -> list[str]:
-    """Say how a run ended and what can be done next.
+    """Say how a run ended and what to do next.
 
     Example:
+        >>> import snopt
         >>> outcome = Outcome("interrupted", 7, 1.0, folder=Path("out/a b"))
-        >>> conclusion(recipe("digits"), outcome)
+        >>> conclusion(snopt.lab.recipes.recipe("digits"), outcome)
         ['interrupted after 7 iterations', "resume with: snopt train --resume 'out/a b'"]
     """
     folder = shlex.quote(str(outcome.folder))

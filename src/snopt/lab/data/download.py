@@ -1,7 +1,7 @@
-"""Get files from their public sources, or not at all.
+"""Download files from their public sources.
 
-A file appears in the folder of data sets only after it was downloaded whole, and its checksum (or
-that of the archive it came in) was found right. Whatever goes wrong, nothing else is left behind.
+A file appears in the folder of data sets only after the download is complete and its checksum, or
+that of its archive, is verified. If anything fails, nothing is left behind.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import sys
 import tarfile
 import tempfile
 import warnings
@@ -27,10 +26,10 @@ __all__ = ["default_root", "download", "extract"]
 
 
 def default_root() -> Path:
-    """The folder of data sets: ``$SNOPT_DATA``, or else the user's cache folder.
+    """Return the folder of data sets: ``$SNOPT_DATA``, or else the user's cache folder.
 
     Raises:
-        ImportError: if there is no such variable, and pooch is not installed.
+        ImportError: The variable is not set, and pooch is not installed.
     """
     named = os.environ.get("SNOPT_DATA")
     return Path(named).expanduser() if named else Path(_pooch().os_cache("snopt"))
@@ -48,7 +47,7 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
         The new files.
 
     Raises:
-        DownloadFailed: if a source cannot be reached, or gives something else.
+        DownloadFailed: A source cannot be reached, or returns another file.
     """
     by_origin: dict[Origin, list[File]] = {}
     for file in files:
@@ -69,7 +68,7 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
 
 @contextmanager
 def _scratch(root: Path) -> Iterator[Path]:
-    """A folder beside the data, so that files are moved into place in one stroke."""
+    """Make a temporary folder beside the data, so that files can be moved into place atomically."""
     root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
     try:
@@ -79,25 +78,24 @@ def _scratch(root: Path) -> Iterator[Path]:
 
 
 def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
-    """Download what is at the address, and check it if its checksum is known."""
+    """Download from the address, and verify the checksum if it is known."""
     pooch = _pooch()
     name = PurePosixPath(origin.url).name
-    bar = _Bar(name) if progress else False
     log = pooch.get_logger()
     level = log.level
-    log.setLevel("ERROR")  # its remarks on every download are not for our user
+    log.setLevel("ERROR")  # silences a line about every download
     try:
         arrived = pooch.retrieve(
             origin.url,
             known_hash=origin.checksum,
             fname=name,
             path=folder,
-            downloader=pooch.HTTPDownloader(progressbar=bar, timeout=60),
+            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=60),
         )
     except ValueError as error:  # pooch's, for a checksum that differs
         raise DownloadFailed(
-            f"what {origin.url} gave is not the file wanted: {error} Nothing was kept; try again, "
-            "or get the file elsewhere."
+            f"{origin.url} returned another file than expected: {error} Nothing was kept; try "
+            "again, or get the file elsewhere."
         ) from error
     except OSError as error:  # requests' exceptions are among them
         raise DownloadFailed(
@@ -110,14 +108,14 @@ def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
 
 
 def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
-    """Take the file out of its archive, if it came in one, and check it."""
+    """Extract the file from its archive, if there is one, and verify it."""
     path = arrived
     if file.member is not None:
         try:
             path = extract(arrived, file.member, scratch / "members")
         except DataCorrupted as error:
             raise DownloadFailed(
-                f"what {origin.url} gave cannot be used: {error.reason}. Nothing was kept."
+                f"the file from {origin.url} cannot be used: {error.reason}. Nothing was kept."
             ) from error
     if file.checksum is not None:
         algorithm, _, wanted = file.checksum.partition(":")
@@ -128,7 +126,7 @@ def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
             )
     elif not file.verified:
         warnings.warn(
-            f"no checksum is known for {file.path}, from {origin.url}; what was downloaded has "
+            f"no checksum is known for {file.path}, from {origin.url}; the downloaded file has "
             f"sha256 {_pooch().file_hash(str(path))}",
             stacklevel=2,
         )
@@ -139,11 +137,10 @@ def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
 
 
 def extract(archive: Path, member: str, folder: Path) -> Path:
-    """Take one file out of a tar or zip archive.
+    """Extract one file from a tar or zip archive.
 
-    The file is found by the end of its path in the archive and written to a name of our own
-    choice, so nothing that an archive says about paths, links or modes can reach outside
-    ``folder``.
+    The file is found by the end of its path in the archive (pooch's processors need the whole
+    path, and write to it), so no path or link in an archive leads outside ``folder``.
 
     Args:
         archive: the archive.
@@ -154,7 +151,7 @@ def extract(archive: Path, member: str, folder: Path) -> Path:
         The file's new path.
 
     Raises:
-        DataCorrupted: if the archive is broken, or has no such regular file.
+        DataCorrupted: The archive is broken, or has no such regular file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / PurePosixPath(member).name
@@ -193,44 +190,12 @@ def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
     raise DataCorrupted(archive, f"there is no file {member} in it")
 
 
-# ------------------------------------------------------------------------------ progress
-
-
-class _Bar:
-    """One line on standard error, in the form that pooch drives."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.total = 0
-        self._done = 0
-        self._shown = -1
-
-    def update(self, count: int) -> None:
-        """Note ``count`` more bytes, and redraw when the percentage has changed."""
-        self._done += count
-        percent = min(100, 100 * self._done // self.total) if self.total else 0
-        if percent != self._shown:
-            self._shown = percent
-            bar = "#" * (percent // 4)
-            size = f"{self.total / 2**20:.1f} MiB" if self.total else "size unknown"
-            sys.stderr.write(f"\r{self.name}  [{bar:<25}] {percent:3d}%  {size}")
-            sys.stderr.flush()
-
-    def reset(self) -> None:
-        """Forget what was counted: pooch counts once more at the end."""
-        self._done = 0
-
-    def close(self) -> None:
-        """End the line."""
-        sys.stderr.write("\n")
-
-
 def _pooch() -> Any:
     try:
         import pooch
     except ImportError as error:
         raise ImportError(
-            "downloads and the default cache folder need pooch: pip install 'snopt[data]', or "
+            "downloads and the default cache folder need pooch: pip install 'snopt[lab]', or "
             "name the folder of your data sets in SNOPT_DATA"
         ) from error
     return pooch

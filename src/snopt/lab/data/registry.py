@@ -1,4 +1,4 @@
-"""Data sets by name: load one, list all, fetch the files of one."""
+"""The registry of data sets: load, list and download them by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snopt.lab.data.spec import Completeness, Kind, Preprocessing, Splits
 
 __all__ = ["Availability", "Entry", "REGISTRY", "available", "fetch", "load", "names", "register"]
 
-#: Reads what was found on disk (nothing, for a data set that is generated).
+#: Reads the files that were found (none, for a data set that is generated).
 Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
 
 _DRAWN = (Form((), "generated", "Drawn with a fixed seed."),)
@@ -76,7 +76,7 @@ REGISTRY: dict[str, Entry] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows.
+    """Return the names that `load` accepts.
 
     Example:
         >>> "mnist" in names()
@@ -86,7 +86,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(name: str, entry: Entry) -> None:
-    """Let a data set of your own be loaded by name.
+    """Add a data set, so that it can be loaded by name.
 
     Args:
         name: what to call it.
@@ -161,7 +161,7 @@ def load(
 def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -> list[Path]:
     """Download the files of a data set that are not there yet.
 
-    What has no known checksum is read once; if that fails, it is removed again.
+    Files without a known checksum are read once, and removed if that fails.
 
     Args:
         name: one of `names`.
@@ -189,7 +189,7 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
             for path in new:
                 path.unlink()
             raise DownloadFailed(
-                f"what {', '.join(_sources(form))} gave for {name} cannot be used: "
+                f"the files of {name} from {', '.join(_sources(form))} cannot be used: "
                 f"{error.reason}. Nothing was kept."
             ) from error
     return new
@@ -197,7 +197,7 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
 
 @dataclass(frozen=True)
 class Availability:
-    """What there is of a data set on disk.
+    """State of a data set on disk.
 
     Attributes:
         name: as given to `load`.
@@ -217,7 +217,7 @@ class Availability:
 
 
 def available(root: Path | str | None = None) -> list[Availability]:
-    """Say of every data set what is there.
+    """List all data sets, with their state on disk.
 
     Args:
         root: the folder of data sets, as for `load`.
@@ -247,7 +247,7 @@ def _folder(root: Path | str | None) -> Path:
 
 
 def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
-    """The best form of which every file is there."""
+    """Return the best form whose files are all present."""
     for form in entry.forms:
         # A form without files needs no folder, and hence no pooch to name one.
         folder = _folder(root) if form.files else Path()
@@ -257,17 +257,17 @@ def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
 
 
 def _to_fetch(entry: Entry) -> Form:
-    """The best form that can be downloaded; the best one of all if none can."""
+    """Return the best form that can be downloaded, or else the best of all."""
     return next((form for form in entry.forms if form.downloadable), entry.forms[0])
 
 
 def _sources(form: Form) -> tuple[str, ...]:
-    """Addresses of a form, each once."""
+    """Return the addresses of a form, each once."""
     return tuple(dict.fromkeys(file.origin.url for file in form.files if file.origin))
 
 
 def _not_found(name: str, entry: Entry, folder: Path) -> str:
-    """Which files are missing, from which folder, and where they are to be had."""
+    """Say which files are missing from which folder, and where to get them."""
     form = _to_fetch(entry)
     missing = [file.path for file in form.files if not (folder / file.path).exists()]
     others = [[file.path for file in other.files] for other in entry.forms if other is not form]

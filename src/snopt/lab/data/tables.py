@@ -144,7 +144,7 @@ def _read_hdf(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError("HDF5 files need h5py: pip install 'snopt[data]'") from error
+        raise ImportError("HDF5 files need h5py: pip install 'snopt[lab]'") from error
 
     found: list[Any] = []
 

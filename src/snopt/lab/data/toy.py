@@ -57,7 +57,7 @@ def digits(found: Found, preprocessing: Preprocessing) -> Splits:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise ImportError(
-            "the digits come with scikit-learn, which is not installed: pip install 'snopt[data]'"
+            "the digits come with scikit-learn, which is not installed: pip install 'snopt[lab]'"
         ) from error
 
     content = load_digits()

@@ -1,1 +1,12 @@
-"""The optimizers that runs can name: SNOpt's arms and the methods it is compared with."""
+"""The optimizers that runs can name: SNOpt's variants and the methods it is compared with."""
+
+from snopt.lab.optimizers.registry import (
+    OPTIMIZERS,
+    Entry,
+    find,
+    grid,
+    make_optimizers,
+    make_schedulers,
+)
+
+__all__ = ["OPTIMIZERS", "Entry", "find", "grid", "make_optimizers", "make_schedulers"]

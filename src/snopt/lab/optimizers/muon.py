@@ -13,10 +13,10 @@ __all__ = ["MatrixMuon"]
 
 
 class MatrixMuon(Optimizer):
-    """Muon that sees every weight as a matrix: outputs times everything else.
+    """Muon for weights of two or more dimensions, each seen as a matrix: outputs times the rest.
 
-    Torch's Muon takes matrices only, and a convolution's weight is not one. It is given parameters
-    of its own that share the weights' memory, so that what it writes are the weights.
+    Torch's Muon takes matrices only, and a convolution's weight is not one. It gets parameters of
+    its own that share the memory of the weights.
 
     Example:
         >>> layer = nn.Conv2d(2, 3, 3, bias=False)
@@ -36,7 +36,7 @@ class MatrixMuon(Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
     ) -> None:
-        """Make one.
+        """Make the optimizer.
 
         Args:
             params: weights of two dimensions or more.
@@ -60,21 +60,14 @@ class MatrixMuon(Optimizer):
         )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the weights.
-
-        Args:
-            closure: re-evaluates the model and returns the loss.
-
-        Returns:
-            The closure's loss, or None.
-        """
+        """Update the weights; return the closure's loss, or None."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for weight, view in zip(self.weights, self.views, strict=True):
             view.grad = None if weight.grad is None else weight.grad.reshape(view.shape)
-        # Schedules move the rate of this optimizer's own group.
+        # Schedules change the rate of this optimizer's group.
         self.muon.param_groups[0]["lr"] = self.param_groups[0]["lr"]
         self.muon.step()
         return loss
@@ -85,10 +78,6 @@ class MatrixMuon(Optimizer):
         return {**state, "muon": self.muon.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state.
-
-        Args:
-            state_dict: from :meth:`state_dict`.
-        """
+        """Restore a state from :meth:`state_dict`."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "muon"})
         self.muon.load_state_dict(state_dict["muon"])

@@ -1,9 +1,17 @@
-"""Optimizers by name, each made from the same small description."""
+"""The registry of optimizers: adding one to recipes, sweeps, reports and flags is one entry here.
+
+The rates are the paper's grid (``table:hyper``) for Adam, SGD and ``snopt_amortized``. The others
+are not in the paper: rules that scale like Adam get Adam's rates, the rest SGD's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, fields
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -19,49 +27,55 @@ from snopt.lab.optimizers.recursive import recursive_adjoint
 from snopt.lab.optimizers.recursive_newton import RecursiveNewton
 from snopt.lab.optimizers.singd import StageSINGD, supported
 from snopt.optim import SNOpt
-from snopt.optim.update import Rule
 
-__all__ = ["OPTIMIZERS", "make_optimizers", "make_schedulers"]
+__all__ = ["OPTIMIZERS", "Entry", "find", "grid", "make_optimizers", "make_schedulers"]
 
-Params = list[nn.Parameter]
+Params: TypeAlias = list[nn.Parameter]
+Build: TypeAlias = Callable[[nn.Module, Params, OptimizerConfig], list[Optimizer]]
+
+WEIGHT_DECAYS = (0.0, 1e-4, 1e-3)
+_LOW = (1e-4, 3e-4, 5e-4, 7e-4, 1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2)
+_HIGH = (1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2, 7e-2, 1e-1, 3e-1, 5e-1)
+# Fractions of a Newton step, up to a whole one.
+_NEWTON = (1e-2, 2e-2, 3e-2, 5e-2, 7e-2, 1e-1, 2e-1, 3e-1, 5e-1, 7e-1, 1.0)
+_FEW_LOW = (1e-3, 3e-3, 1e-2, 3e-2)
+_FEW_HIGH = (3e-3, 1e-2, 3e-2, 1e-1)
+_FEW_NEWTON = (3e-2, 1e-1, 3e-1, 1.0)
 
 
-def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer]:
-    """Make what trains a model.
+@dataclass(frozen=True)
+class Entry:
+    """An optimizer that runs can name.
 
-    Args:
-        model: the model, plain or wrapped for several processes.
-        config: which optimizer, and its settings.
-
-    Returns:
-        One optimizer, or several that share the parameters out among them: Muon and SINGD leave
-        what is no matrix to Adam, and ``rest_lr`` leaves everything outside vector fields to Adam.
-
-    Example:
-        >>> model = nn.Sequential(NeuralODE(nn.Linear(2, 2)), nn.GRUCell(2, 2))
-        >>> config = OptimizerConfig("sgd", lr=0.1, rest_lr=1e-3)
-        >>> [type(optimizer).__name__ for optimizer in make_optimizers(model, config)]
-        ['SGD', 'Adam']
+    Attributes:
+        label: Its name in tables and figures.
+        build: Makes the optimizers, from the model, the parameters to train and the settings.
+        lr: Learning rate on the paper's data sets, where the paper gives none.
+        small_lr: Learning rate on the small data sets (digits, two_moons, spirals).
+        weight_decay: Weight decay of the recipes.
+        rates: Learning rates of a sweep.
+        few_rates: Learning rates of a short search.
+        settings: Which optional settings of :class:`OptimizerConfig` it has.
+        package: Package that it needs beyond torch.
     """
-    if config.name not in OPTIMIZERS:
-        raise unknown("optimizer", config.name, OPTIMIZERS)
-    params = [p for p in model.parameters() if p.requires_grad]
-    if config.rest_lr is None or config.name.startswith("snopt"):
-        # SNOpt trains the rest by Adam itself.
-        return OPTIMIZERS[config.name](model, params, config)
-    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
-    inside = {id(p) for block in blocks for p in block.parameters()}
-    rest = [p for p in params if id(p) not in inside]
-    made = OPTIMIZERS[config.name](model, [p for p in params if id(p) in inside], config)
-    adam = torch.optim.Adam(rest, lr=config.rest_lr, weight_decay=config.weight_decay)
-    return [*made, adam]
+
+    label: str
+    build: Build
+    lr: float = 1e-3
+    small_lr: float = 1e-2
+    weight_decay: float = 0.0
+    rates: tuple[float, ...] = _LOW
+    few_rates: tuple[float, ...] = _FEW_LOW
+    settings: tuple[str, ...] = ("weight_decay",)
+    package: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package that it needs is installed."""
+        return self.package is None or find_spec(self.package) is not None
 
 
-def make_schedulers(optimizers: list[Optimizer], config: OptimizerConfig) -> list[LRScheduler]:
-    """Make the learning-rate schedules, which are stepped once an iteration."""
-    if not config.milestones:
-        return []
-    return [MultiStepLR(o, list(config.milestones), config.gamma) for o in optimizers]
+# ------------------------------------------------------------------------------- builders
 
 
 def _given(**settings: Any) -> dict[str, Any]:
@@ -69,39 +83,23 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    return [_make_snopt(model, config, rule="adam")]
-
-
-def _snopt_amortized(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    # Algorithm 2 has each refresh replace the factors of the one before, and hardly cuts them.
-    return [_make_snopt(model, config, rule="amortized", averaging=0.0, max_size=1024)]
-
-
-def _make_snopt(
-    model: nn.Module, config: OptimizerConfig, *, rule: Rule, **curvature: Any
-) -> Optimizer:
-    curvature["conv"] = config.conv
+    amortized = config.name == "snopt_amortized"
+    # In Algorithm 2 each refresh replaces the factors, and hardly any dimension is too large.
+    curvature: dict[str, Any] = {"averaging": 0.0, "max_size": 1024} if amortized else {}
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
-    return SNOpt(
+    optimizer = SNOpt(
         model,
         lr=config.lr,
         weight_decay=config.weight_decay,
         refresh_every=config.refresh_every,
         refresh_first=config.refresh_first,
         scope="all" if config.rest_lr is None else "ode",
-        curvature=KroneckerOptions(**curvature),
-        rule=rule,
+        curvature=KroneckerOptions(conv=config.conv, **curvature),
+        rule="amortized" if amortized else "adam",
         **_given(momentum=config.momentum, damping=config.damping, fallback_lr=config.rest_lr),
     )
-
-
-def _adam(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    return [torch.optim.Adam(params, lr=config.lr, weight_decay=config.weight_decay)]
-
-
-def _adamw(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    return [torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)]
+    return [optimizer]
 
 
 def _sgd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
@@ -112,42 +110,18 @@ def _sgd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Opti
 
 
 def _muon(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    momentum = 0.95 if config.momentum is None else config.momentum
-    matrices = [p for p in params if p.dim() >= 2]
-    others = [p for p in params if p.dim() < 2]
-    # A tenth of Muon's rate suits Adam: Muon's steps have the size of a whole rotation.
+    settings = _given(momentum=config.momentum, weight_decay=config.weight_decay)
+    # Muon's steps have the size of a rotation; a tenth of its rate suits Adam.
     return [
-        MatrixMuon(matrices, config.lr, momentum=momentum, weight_decay=config.weight_decay),
-        torch.optim.Adam(others, lr=0.1 * config.lr),
+        MatrixMuon([p for p in params if p.dim() >= 2], config.lr, **settings),
+        torch.optim.Adam([p for p in params if p.dim() < 2], lr=0.1 * config.lr),
     ]
 
 
-def _lbfgs(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    if config.weight_decay:
-        raise ValueError(
-            f"weight_decay={config.weight_decay}: lbfgs has none; set it to 0 or choose another "
-            "optimizer"
-        )
-    # Five evaluations a step, what the paper's times of LBFGS over SNOpt amount to.
-    return [torch.optim.LBFGS(params, lr=config.lr, max_iter=4, max_eval=5, history_size=10)]
-
-
 def _soap(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    try:
-        from pytorch_optimizer import SOAP  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise ImportError(
-            "soap is that of pytorch_optimizer, which is not installed: pip install "
-            "pytorch_optimizer"
-        ) from error
-    made: Optimizer = SOAP(
-        params,
-        lr=config.lr,
-        betas=(0.95, 0.95),
-        precondition_frequency=10,
-        weight_decay=config.weight_decay,
-    )
-    return [made]
+    soap = import_module("pytorch_optimizer").SOAP
+    settings = {"betas": (0.95, 0.95), "precondition_frequency": 10}
+    return [soap(params, lr=config.lr, weight_decay=config.weight_decay, **settings)]
 
 
 def _recursive(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
@@ -158,29 +132,148 @@ def _recursive(model: nn.Module, params: Params, config: OptimizerConfig) -> lis
 
 def _singd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     layers = {id(p) for p in supported(model)}
-    settings = _given(momentum=config.momentum, damping=config.damping)
     singd = StageSINGD(
         model,
         [p for p in params if id(p) in layers],
         config.lr,
         weight_decay=config.weight_decay,
-        **settings,
+        **_given(momentum=config.momentum, damping=config.damping),
     )
     others = [p for p in params if id(p) not in layers]
-    # As with Muon, Adam has what is left at a tenth of the rate.
+    # As with Muon, Adam trains the rest at a tenth of the rate.
     return [singd, torch.optim.Adam(others, lr=0.1 * config.lr)] if others else [singd]
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, Params, OptimizerConfig], list[Optimizer]]] = {
-    "snopt": _snopt,
-    "snopt_amortized": _snopt_amortized,
-    "adam": _adam,
-    "adamw": _adamw,
-    "sgd": _sgd,
-    "muon": _muon,
-    "lbfgs": _lbfgs,
-    "soap": _soap,
-    "recursive": _recursive,
-    "singd": _singd,
-}
-"""Makers by name: ``(model, parameters to train, settings) -> optimizers``."""
+# -------------------------------------------------------------------------------- entries
+
+_SNOPT_SETTINGS = (
+    "weight_decay", "momentum", "damping", "refresh_every", "refresh_first", "nodes", "conv",
+)  # fmt: skip
+
+OPTIMIZERS: dict[str, Entry] = {
+    "snopt": Entry("SNOpt (default)", _snopt, lr=5e-3, settings=_SNOPT_SETTINGS),
+    "snopt_amortized": Entry(
+        "SNOpt (paper's)", _snopt, lr=1e-2, rates=_HIGH, few_rates=_FEW_HIGH,
+        settings=_SNOPT_SETTINGS,
+    ),
+    "adam": Entry(
+        "Adam",
+        lambda model, params, config: [
+            torch.optim.Adam(params, lr=config.lr, weight_decay=config.weight_decay)
+        ],
+    ),
+    "adamw": Entry(
+        "AdamW",
+        lambda model, params, config: [
+            torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
+        ],
+        weight_decay=1e-2,  # torch's default: without weight decay it would be Adam
+    ),
+    "sgd": Entry(
+        "SGD", _sgd, lr=1e-2, small_lr=0.2, rates=_HIGH, few_rates=_FEW_HIGH,
+        settings=("weight_decay", "momentum"),
+    ),
+    "muon": Entry(
+        "Muon", _muon, lr=0.02, small_lr=0.03, rates=_HIGH, few_rates=_FEW_HIGH,
+        settings=("weight_decay", "momentum"),
+    ),
+    "lbfgs": Entry(
+        "LBFGS",
+        # Five evaluations per step: what the paper's times of LBFGS relative to SNOpt amount to.
+        lambda model, params, config: [
+            torch.optim.LBFGS(params, lr=config.lr, max_iter=4, max_eval=5, history_size=10)
+        ],
+        lr=0.1, small_lr=0.03, rates=_HIGH, few_rates=_FEW_NEWTON, settings=(),
+    ),
+    "soap": Entry("SOAP", _soap, lr=5e-3, small_lr=0.02, package="pytorch_optimizer"),
+    "recursive": Entry(
+        "recursive adjoint", _recursive, lr=1.0, small_lr=1.0, rates=_NEWTON,
+        few_rates=_FEW_NEWTON, settings=("weight_decay", "damping"),
+    ),
+    "singd": Entry(
+        "SINGD", _singd, lr=0.1, small_lr=0.1, rates=_HIGH, few_rates=_FEW_HIGH,
+        settings=("weight_decay", "momentum", "damping"), package="singd",
+    ),
+}  # fmt: skip
+"""Every optimizer by name."""
+
+
+def find(name: str) -> Entry:
+    """Return an entry, or raise :class:`snopt.base.errors.UnknownName`."""
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    return OPTIMIZERS[name]
+
+
+def grid(optimizer: str) -> list[dict[str, float]]:
+    """List the points of an optimizer's grid: settings by name.
+
+    Example:
+        >>> points = grid("adam")
+        >>> len(points), points[1]
+        (33, {'lr': 0.0001, 'weight_decay': 0.0001})
+    """
+    entry = find(optimizer)
+    decays = WEIGHT_DECAYS if "weight_decay" in entry.settings else (0.0,)
+    return [{"lr": lr, "weight_decay": decay} for lr, decay in product(entry.rates, decays)]
+
+
+def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer]:
+    """Make the optimizers of a model.
+
+    Args:
+        model: The model, plain or wrapped for several processes.
+        config: Which optimizer, and its settings.
+
+    Returns:
+        One optimizer, or several for different parameters: Muon and SINGD train matrices and leave
+        the rest to Adam, and ``rest_lr`` leaves everything outside vector fields to Adam.
+
+    Raises:
+        UnknownName: There is no such optimizer.
+        ValueError: A setting is given that the optimizer does not have.
+        ImportError: The package of the optimizer is not installed.
+
+    Example:
+        >>> model = nn.Sequential(NeuralODE(nn.Linear(2, 2)), nn.GRUCell(2, 2))
+        >>> config = OptimizerConfig("sgd", lr=0.1, rest_lr=1e-3)
+        >>> [type(optimizer).__name__ for optimizer in make_optimizers(model, config)]
+        ['SGD', 'Adam']
+    """
+    entry = find(config.name)
+    _check_settings(entry, config)
+    if not entry.installed:
+        raise ImportError(
+            f"{config.name} needs the package {entry.package}, which is not installed: pip install "
+            f"{entry.package}"
+        )
+    params = [p for p in model.parameters() if p.requires_grad]
+    if config.rest_lr is None or entry.build is _snopt:  # SNOpt trains the rest by Adam itself.
+        return entry.build(model, params, config)
+    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    inside = {id(p) for block in blocks for p in block.parameters()}
+    made = entry.build(model, [p for p in params if id(p) in inside], config)
+    rest = [p for p in params if id(p) not in inside]
+    return [
+        *made, torch.optim.Adam(rest, lr=config.rest_lr, weight_decay=config.weight_decay)
+    ]  # fmt: skip
+
+
+def _check_settings(entry: Entry, config: OptimizerConfig) -> None:
+    """Refuse a setting that would be ignored."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        optional = field.name in ("weight_decay", *_SNOPT_SETTINGS)
+        if optional and field.name not in entry.settings and value != field.default:
+            has = ", ".join(("lr", *entry.settings))
+            raise ValueError(
+                f"{field.name}={value}: {config.name} does not have this setting; it has {has}. "
+                "Leave it out, or choose another optimizer."
+            )
+
+
+def make_schedulers(optimizers: list[Optimizer], config: OptimizerConfig) -> list[LRScheduler]:
+    """Make the learning-rate schedules, which are stepped once per iteration."""
+    if not config.milestones:
+        return []
+    return [MultiStepLR(o, list(config.milestones), config.gamma) for o in optimizers]

@@ -74,7 +74,7 @@ class StageSINGD(Optimizer):
         damping: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        """Make one; what is not an argument here has the package's own default.
+        """Make the optimizer; other settings have the package's defaults.
 
         Args:
             model: the model that the parameters are of.
@@ -85,18 +85,11 @@ class StageSINGD(Optimizer):
             weight_decay: weight decay.
 
         Raises:
-            ImportError: ``singd`` is not installed.
             ValueError: A block that SINGD's hooks see wrongly, or not at all.
         """
-        try:
-            package = import_module("singd.optim.optimizer")
-        except ImportError as error:
-            raise ImportError(
-                "singd is that of the package singd, which is not installed: pip install singd"
-            ) from error
         _check(model)
         params = list(params)
-        self.singd = package.SINGD(
+        self.singd = import_module("singd.optim.optimizer").SINGD(
             model,
             params,
             lr=lr,
@@ -122,14 +115,7 @@ class StageSINGD(Optimizer):
         output.register_hook(lambda gradient: self.calls.update([module]))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters.
-
-        Args:
-            closure: re-evaluates the model and returns the loss.
-
-        Returns:
-            The closure's loss, or None.
-        """
+        """Update the parameters; return the closure's loss, or None."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -138,7 +124,7 @@ class StageSINGD(Optimizer):
             if name in self.singd.H_Ks:
                 self.singd.H_Ks[name].mul_(1.0 / self.calls[module])
         self.calls.clear()
-        # Schedules move the rate of this optimizer's own group.
+        # Schedules change the rate of this optimizer's group.
         self.singd.param_groups[0]["lr"] = self.param_groups[0]["lr"]
         self.singd.step()
         return loss
@@ -152,11 +138,7 @@ class StageSINGD(Optimizer):
         return {**state, "singd": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state.
-
-        Args:
-            state_dict: from :meth:`state_dict`.
-        """
+        """Restore a state from :meth:`state_dict`."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "singd"})
         own = dict(state_dict["singd"])
         dense = self.singd.SUPPORTED_STRUCTURES["dense"]

@@ -24,7 +24,7 @@ from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.lab.recipes.build import build_parts, build_task
 from snopt.lab.recipes.tasks import Classification, Density
 from snopt.lab.train.folder import environment
-from snopt.lab.train.order import Order
+from snopt.lab.train.seeding import Order
 from snopt.lab.train.step import Update
 from snopt.optim import SNOpt
 

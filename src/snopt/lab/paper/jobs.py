@@ -16,8 +16,7 @@ from snopt.lab.config import Experiment
 from snopt.lab.paper.item import Watch
 from snopt.lab.recipes.build import build
 from snopt.lab.recipes.run import recorded, run
-from snopt.lab.train.folder import write_json
-from snopt.lab.train.lock import FolderLock
+from snopt.lab.train.folder import FolderLock, write_json
 
 __all__ = ["Measurement", "Training", "failure", "read_measurement"]
 

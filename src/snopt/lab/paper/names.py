@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.report.summary import Stat, stat
 
 __all__ = ["METHODS", "TASKS", "mean_of", "stat_text"]
@@ -21,18 +22,7 @@ TASKS: dict[str, str] = {
 }
 """The paper's data sets in its order, with its names."""
 
-METHODS: dict[str, str] = {
-    "adam": "Adam",
-    "sgd": "SGD",
-    "snopt_amortized": "SNOpt (paper's)",
-    "snopt": "SNOpt (default)",
-    "lbfgs": "LBFGS",
-    "recursive": "recursive adjoint",
-    "soap": "SOAP",
-    "muon": "Muon",
-    "adamw": "AdamW",
-    "singd": "SINGD",
-}
+METHODS: dict[str, str] = {name: entry.label for name, entry in OPTIMIZERS.items()}
 
 
 def stat_text(found: Stat | None, metric: str = "") -> str:

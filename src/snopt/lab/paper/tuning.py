@@ -7,32 +7,15 @@ from dataclasses import replace
 from typing import Any, cast
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
-from snopt.lab.optimizers.grid import grid
+from snopt.lab.optimizers import find, grid
 from snopt.lab.paper.item import Job, Space
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import CUTS, TUNING_SEED, configuration
 from snopt.lab.recipes.run import evaluations
 
-__all__ = ["FEWER", "RATES", "final", "tuned", "tuning_jobs"]
+__all__ = ["FEWER", "final", "tuned", "tuning_jobs"]
 
 SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_trajectories")
-_LOW = (1e-3, 3e-3, 1e-2, 3e-2)
-_HIGH = (3e-3, 1e-2, 3e-2, 1e-1)
-
-RATES: dict[str, tuple[float, ...]] = {
-    "adam": _LOW,
-    "adamw": _LOW,
-    "soap": _LOW,
-    "snopt": _LOW,
-    "sgd": _HIGH,
-    "snopt_amortized": _HIGH,
-    "muon": _HIGH,
-    "singd": _HIGH,
-    "lbfgs": (3e-2, 1e-1, 3e-1, 1.0),
-    "recursive": (3e-2, 1e-1, 3e-1, 1.0),
-}
-"""Rates tried at scale ``cpu``: four of the paper's eleven for each of its methods. On series all
-have the low ones: at 0.1 a field of an ODE-RNN is soon too stiff to be solved."""
 
 FEWER: dict[str, int] = {"recursive": 5}
 """At scale ``cpu`` these make so many times fewer updates, in tuning too: their steps are long."""
@@ -50,7 +33,8 @@ def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, 
     """
     if scale == "full":
         return grid(optimizer)
-    rates = _LOW if task in SERIES else RATES[optimizer]
+    # On series all have Adam's rates: at 0.1 the field of an ODE-RNN is soon too stiff to solve.
+    rates = find("adam" if task in SERIES else optimizer).few_rates
     return [{"lr": lr} for lr in (rates if scale == "cpu" else rates[:2])]
 
 

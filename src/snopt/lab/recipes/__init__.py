@@ -1,7 +1,7 @@
 """Configured runs: recipes, comparisons and sweeps."""
 
 from snopt.lab.config import Experiment
-from snopt.lab.optimizers.grid import grid
+from snopt.lab.optimizers import grid
 from snopt.lab.recipes.build import build
 from snopt.lab.recipes.catalogue import RECIPES, recipe
 from snopt.lab.recipes.compare import compare, schedule, table

@@ -16,7 +16,7 @@ from snopt.adjoint import NeuralODE
 from snopt.horizon import HorizonOptimizer
 from snopt.lab.config import Experiment, ModelConfig, SolverConfig
 from snopt.lab.data import Dataset, Spec, Splits, load
-from snopt.lab.optimizers.registry import make_optimizers, make_schedulers
+from snopt.lab.optimizers import make_optimizers, make_schedulers
 from snopt.lab.recipes.tasks import Classification, Density
 from snopt.lab.train import Parts, seed_all
 from snopt.models import CNF, ODERNN, ImageClassifier, ResidualClassifier

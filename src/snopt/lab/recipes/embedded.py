@@ -5,9 +5,7 @@ How the learning rates were chosen is told in docs/cli.md.
 
 from __future__ import annotations
 
-from snopt.base.errors import unknown
 from snopt.lab.config import (
-    ADAMW_DECAY,
     DataConfig,
     Experiment,
     ModelConfig,
@@ -15,24 +13,12 @@ from snopt.lab.config import (
     OptimizerName,
     Scale,
 )
+from snopt.lab.optimizers import find
 from snopt.lab.recipes.scales import smoke
 from snopt.lab.train import TrainConfig
 
 __all__ = ["digits", "spirals", "two_moons"]
 
-RATES = {
-    "snopt": 1e-2,
-    "snopt_amortized": 1e-2,
-    "adam": 1e-2,
-    "adamw": 1e-2,
-    "sgd": 0.2,
-    "muon": 3e-2,
-    "lbfgs": 3e-2,
-    "soap": 2e-2,
-    "recursive": 1.0,
-    "singd": 0.1,
-}
-"""Learning rates on digits."""
 SGD_IN_THE_PLANE = 0.05
 """The flows of the other two tasks become stiff at the rate that suits digits."""
 
@@ -58,17 +44,15 @@ def spirals(optimizer: OptimizerName = "snopt", scale: Scale = "cpu") -> Experim
 def _embedded(
     name: str, optimizer: OptimizerName, scale: Scale, model: ModelConfig, train: TrainConfig
 ) -> Experiment:
-    if optimizer not in RATES:
-        raise unknown("optimizer", optimizer, RATES)
+    entry = find(optimizer)
     plane = name != "digits" and optimizer == "sgd"
-    lr = SGD_IN_THE_PLANE if plane else RATES[optimizer]
-    decay = ADAMW_DECAY if optimizer == "adamw" else 0.0
+    lr = SGD_IN_THE_PLANE if plane else entry.small_lr
     config = Experiment(
         task=name,
         scale=scale,
         data=DataConfig(name),
         model=model,
-        optimizer=OptimizerConfig(optimizer, lr, weight_decay=decay),
+        optimizer=OptimizerConfig(optimizer, lr, weight_decay=entry.weight_decay),
         train=train,
     )
     return smoke(config) if scale == "smoke" else config

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from snopt.base.errors import unknown
-from snopt.lab.config import ADAMW_DECAY, OptimizerConfig
+from snopt.lab.config import OptimizerConfig
+from snopt.lab.optimizers import find
 
 __all__ = ["PUBLISHED", "optimizer_for"]
 
@@ -90,16 +90,6 @@ PUBLISHED: dict[str, tuple[OptimizerConfig, ...]] = {
 }
 """By data set: Adam, SGD, SNOpt."""
 
-OTHERS: dict[str, OptimizerConfig] = {
-    "snopt": OptimizerConfig("snopt", 5e-3),
-    "muon": OptimizerConfig("muon", 0.02),
-    "lbfgs": OptimizerConfig("lbfgs", 0.1),
-    "soap": OptimizerConfig("soap", 5e-3),
-    "recursive": OptimizerConfig("recursive", 1.0),
-    "singd": OptimizerConfig("singd", 0.1),
-}
-"""Optimizers that the paper does not have, or of which it says no settings."""
-
 
 def optimizer_for(task: str, name: str) -> OptimizerConfig:
     """Return the settings of an optimizer for one of the paper's data sets.
@@ -116,12 +106,16 @@ def optimizer_for(task: str, name: str) -> OptimizerConfig:
         (0.001, 0.01)
     """
     published: dict[str, OptimizerConfig] = {config.name: config for config in PUBLISHED[task]}
-    adam = published["adam"]
-    adamw = replace(adam, name="adamw", weight_decay=ADAMW_DECAY)
-    known = {**published, **OTHERS, "adamw": adamw}
-    if name not in known:
-        raise unknown("optimizer", name, known)
     if name in published:
         return published[name]
-    # Series keep Adam and its schedule for all but the vector field.
-    return replace(known[name], rest_lr=adam.rest_lr, milestones=adam.milestones, gamma=adam.gamma)
+    entry, adam = find(name), published["adam"]
+    # AdamW differs from Adam in its weight decay only. Series keep Adam and its schedule for all
+    # but the vector field.
+    return OptimizerConfig(
+        name,
+        adam.lr if name == "adamw" else entry.lr,
+        weight_decay=entry.weight_decay,
+        rest_lr=adam.rest_lr,
+        milestones=adam.milestones,
+        gamma=adam.gamma,
+    )

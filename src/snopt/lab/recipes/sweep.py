@@ -1,10 +1,11 @@
-"""A search for settings: trials in a shared study, so that several processes can join it.
+"""A search for settings: trials in a shared Optuna study that several processes can join.
 
-The plan is laid down first: every trial of the sweep is put into the study as waiting, with its
-point of the grid, or without one where the sampler is to choose. Workers then take trials until
-none is left. A trial that fails is recorded with its reason, and the sweep goes on. While a trial
-runs its process gives signs of life; when they stop, another worker marks the trial as lost and
-puts it back into the queue, where it continues from its last checkpoint.
+All trials of the sweep are queued first, each with its point of the grid, or without one where the
+sampler chooses. Workers then take trials until none is left. (Optuna's ``GridSampler`` does not
+reserve points: two workers can draw the same one, and at the end of the grid they do.) A trial
+that fails is recorded with its reason, and the sweep goes on. While a trial runs, its process
+writes heartbeats; when they stop, Optuna's retry callback queues the trial again, and it continues
+from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from snopt.lab.config import Experiment
-from snopt.lab.optimizers.grid import grid
+from snopt.lab.optimizers import grid
 from snopt.lab.recipes.run import recorded, run
 from snopt.lab.recipes.settings import as_dict, from_dict
 from snopt.lab.train import Listener
@@ -37,8 +38,8 @@ __all__ = ["Result", "SweepConfig", "Tally", "open_study", "results", "tally", "
 
 Watch = Callable[[Experiment, Path], Sequence[Listener]]
 
-ATTEMPTS = 3
-"""How often a trial is begun whose process dies each time: it may be the trial's fault."""
+RETRIES = 2
+"""How often a trial is retried whose process died: the trial may be the cause."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class SweepConfig:
         search: the paper's ``"grid"``, or ``"tpe"``: Optuna's sampler chooses.
         trials: how many; all of the grid if not given, and 30 for ``"tpe"``.
         storage: address of the study's database; an SQLite file in ``out`` if not given.
-        heartbeat: seconds between two signs of life; a process that gave none for twice as long
-            is taken for dead.
+        heartbeat: seconds between heartbeats; a process without one for twice as long counts as
+            dead.
     """
 
     base: Experiment
@@ -82,11 +83,7 @@ class SweepConfig:
 
 
 def open_study(config: SweepConfig) -> Study:
-    """Create the study and lay down its plan, or join the one that is there.
-
-    Args:
-        config: the sweep.
-    """
+    """Create the study and queue its trials, or join an existing one."""
     optuna = _optuna()
     config.out.mkdir(parents=True, exist_ok=True)
     options = {
@@ -101,16 +98,16 @@ def open_study(config: SweepConfig) -> Study:
         study = optuna.load_study(**options)
         _await_plan(study, config)
     study.set_user_attr("experiment", as_dict(config.base))
-    # What its founder did not get to is added here; nobody else is adding any more.
+    # Trials that the creator of the study did not get to are added here.
     plan = config.plan()
     for index in range(len(_latest(study)), len(plan)):
-        study.enqueue_trial(plan[index], user_attrs={"plan": index, "attempt": 1})
+        study.enqueue_trial(plan[index], user_attrs={"plan": index})
     study.set_user_attr("planned", len(plan))
     return study
 
 
 def _await_plan(study: Study, config: SweepConfig) -> None:
-    """Give the process that founded the study time to lay down its plan; it may have died."""
+    """Wait until the process that created the study has queued its trials; it may have died."""
     until = time.monotonic() + 2 * config.heartbeat
     while "planned" not in study.user_attrs and time.monotonic() < until:
         time.sleep(0.2)
@@ -118,8 +115,8 @@ def _await_plan(study: Study, config: SweepConfig) -> None:
     theirs = study.user_attrs.get("experiment")
     if theirs is not None and from_dict(Experiment, theirs) != config.base:
         raise ValueError(
-            f"the study {study.study_name!r} in {config.url} was begun with other settings; use "
-            "the same ones to join it, or another --out or --storage for a new sweep"
+            f"the study {study.study_name!r} in {config.url} was started with other settings; "
+            "use the same ones to join it, or another --out or --storage for a new sweep"
         )
 
 
@@ -139,28 +136,30 @@ def _open_storage(config: SweepConfig) -> RDBStorage:
     from optuna.storages import RDBStorage
 
     with warnings.catch_warnings():
-        # Optuna calls the signs of life an experimental feature.
+        # Optuna calls heartbeats an experimental feature.
         warnings.simplefilter("ignore")
         return RDBStorage(
             config.url,
-            # SQLite lets one process write at a time; the others are to wait, not to fail.
+            # SQLite allows one writer at a time; the others wait instead of failing.
             engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in config.url else None,
             heartbeat_interval=config.heartbeat,
-            heartbeat_stale_trial_callback=partial(_lost, config),
+            heartbeat_stale_trial_callback=_retry(),
         )
 
 
-def _lost(config: SweepConfig, study: Study, trial: FrozenTrial) -> None:
-    """Take over the trial of a process that died, unless it seems to kill its processes."""
-    if trial.user_attrs.get("attempt", ATTEMPTS) < ATTEMPTS:
-        _queue_again(study, trial, config)
+def _retry() -> Callable[[Study, FrozenTrial], None]:
+    """Make the callback that queues the trial of a dead process again."""
+    from optuna.storages import RetryHeartbeatStaleTrialCallback
+
+    callback: Callable[[Study, FrozenTrial], None] = RetryHeartbeatStaleTrialCallback(RETRIES)
+    return callback
 
 
 def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> None:
     """Take trials from the study until all are done.
 
-    When none is left to take but other processes still work, it waits for them: should one die,
-    its trial is taken over.
+    When none is left but other processes still work, it waits, to retry the trial of a process that
+    dies.
 
     Args:
         config: the sweep.
@@ -168,7 +167,7 @@ def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> Non
         watch: makes the listeners of each trial.
     """
     while True:
-        _bury(config, study)
+        _retry_dead(config, study)
         count = tally(study)
         if count.waiting:
             study.optimize(partial(_objective, config, watch), n_trials=1, catch=(Exception,))
@@ -178,20 +177,20 @@ def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> Non
             return
 
 
-def _bury(config: SweepConfig, study: Study) -> None:
-    """Mark trials as failed whose processes died."""
+def _retry_dead(config: SweepConfig, study: Study) -> None:
+    """Mark the trials of dead processes as failed, and queue them again."""
     optuna = _optuna()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.storages.fail_stale_trials(study)
-    # A process can die after it took a trial and before its first sign of life.
-    latest = datetime.now() - timedelta(seconds=2 * config.heartbeat)
-    for trial in _latest(study).values():
-        began = trial.datetime_start if trial.state.name == "RUNNING" else None
-        if began is not None and began < latest and "process" not in trial.user_attrs:
-            with suppress(ValueError):  # another process was faster
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-                _lost(config, study, trial)
+        # Optuna overlooks a process that died after it took a trial and before its first heartbeat.
+        latest = datetime.now() - timedelta(seconds=2 * config.heartbeat)
+        for trial in _latest(study).values():
+            began = trial.datetime_start if trial.state.name == "RUNNING" else None
+            if began is not None and began < latest and "process" not in trial.user_attrs:
+                with suppress(ValueError):  # another worker was faster
+                    study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                    _retry()(study, trial)
 
 
 def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
@@ -210,7 +209,7 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         trial.set_user_attr("note", "interrupted, and put back into the queue")
-        _queue_again(trial.study, trial.study.trials[trial.number], config)
+        trial.study.enqueue_trial(trial.params, user_attrs={"plan": trial.user_attrs["plan"]})
         raise
     except Exception as error:
         trial.set_user_attr("note", f"{type(error).__name__}: {error}")
@@ -233,14 +232,6 @@ def _suggested(config: SweepConfig, trial: Trial) -> Experiment:
         weight_decay=trial.suggest_categorical("weight_decay", decays),
     )
     return replace(base, optimizer=optimizer)
-
-
-def _queue_again(study: Study, trial: FrozenTrial, config: SweepConfig) -> None:
-    """Put a trial back into the queue; a process may have died before it drew settings."""
-    plan, attempt = trial.user_attrs["plan"], trial.user_attrs["attempt"]
-    study.enqueue_trial(
-        trial.params or config.plan()[plan], user_attrs={"plan": plan, "attempt": attempt + 1}
-    )
 
 
 @dataclass(frozen=True)
@@ -320,7 +311,7 @@ def _optuna() -> Any:
         import optuna
     except ImportError as error:
         raise ImportError(
-            "a sweep is kept by Optuna, which is not installed: pip install 'snopt[sweep]'"
+            "a sweep is kept by Optuna, which is not installed: pip install 'snopt[lab]'"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     return optuna

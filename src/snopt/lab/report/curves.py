@@ -71,9 +71,6 @@ class Band:
 def quantities(runs: Iterable[Run]) -> list[Quantity]:
     """Everything that any of the runs measured.
 
-    Args:
-        runs: The runs.
-
     Returns:
         What was measured in training first, then by split; each once.
     """
@@ -87,24 +84,12 @@ def quantities(runs: Iterable[Run]) -> list[Quantity]:
 
 
 def records_of(run: Run, split: str) -> Sequence[Record]:
-    """The records of one split, or of the training steps.
-
-    Args:
-        run: The run.
-        split: A split, or ``"training"``.
-
-    Returns:
-        Records by rising iteration.
-    """
+    """The records of one split, or of the training steps."""
     return run.records.steps if split == STEPS else run.records.evals.get(split, [])
 
 
 def table_of(run: Run, quantity: Quantity) -> Floats:
     """A run's record of one quantity as rows (iteration, seconds, value).
-
-    Args:
-        run: The run.
-        quantity: What to take.
 
     Returns:
         An array of shape (records, 3); values that are not finite are left out.

@@ -44,7 +44,7 @@ def write_figures(
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'snopt[report]'") from error
+        raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
     folder.mkdir(parents=True, exist_ok=True)
     colors = colors_of(comparisons)
     written: dict[str, list[Path]] = {}

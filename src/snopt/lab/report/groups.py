@@ -73,9 +73,6 @@ def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
 def settings(config: dict[str, Any]) -> dict[str, str]:
     """The settings that tell one curve from another, nested ones under dotted names.
 
-    Args:
-        config: A ``config.json``.
-
     Returns:
         Names and values as JSON, without the seed.
 

@@ -44,9 +44,6 @@ def build_html(
         target: Value of the metric whose time is taken; default that of the training, or else
             what every seed of the baseline reached.
 
-    Returns:
-        The page.
-
     Example:
         >>> page = build_html([], "<b>nothing</b>")
         >>> "<h1>&lt;b&gt;nothing&lt;/b&gt;</h1>" in page

@@ -30,9 +30,6 @@ def build_markdown(
         comparisons: What :func:`snopt.lab.report.tables.compare` made of them.
         title: Heading of the whole.
         figures: Paths of figures by task, relative to where the text will be.
-
-    Returns:
-        The text.
     """
     parts = [f"# {plain(title)}"]
     problems = problems_table(runs)
@@ -56,9 +53,6 @@ def build_markdown(
 def plain(text: str) -> str:
     r"""Text that Markdown shows as it is, on one line.
 
-    Args:
-        text: Any text.
-
     Returns:
         The same with everything escaped that would be markup, HTML or the end of a cell.
 
@@ -72,9 +66,6 @@ def plain(text: str) -> str:
 
 def markdown_table(table: Table) -> str:
     """A table in pipes.
-
-    Args:
-        table: The table.
 
     Returns:
         Its text, the best of a column in bold and notes in parentheses.

@@ -19,9 +19,6 @@ COLORS = 14
 def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
     """One colour per label, the same in all tasks.
 
-    Args:
-        comparisons: All tasks.
-
     Returns:
         Index of the colour by label.
     """
@@ -31,9 +28,6 @@ def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
 
 def first_quantities(comparison: Comparison) -> list[Quantity]:
     """What is drawn unless the reader asks for something else: loss, metric, a learned horizon.
-
-    Args:
-        comparison: The runs of one task.
 
     Returns:
         Those of them that were recorded.
@@ -55,9 +49,6 @@ def first_quantities(comparison: Comparison) -> list[Quantity]:
 def page_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Everything that the script draws.
 
-    Args:
-        comparisons: All tasks.
-
     Returns:
         Lists, dictionaries, strings and finite numbers.
     """
@@ -67,12 +58,6 @@ def page_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 def to_json(data: dict[str, Any]) -> str:
     r"""JSON that is safe between script tags: no ``<``, and nothing but ASCII.
-
-    Args:
-        data: As of :func:`page_data`.
-
-    Returns:
-        The text.
 
     Example:
         >>> print(to_json({"label": "</script>"}))

@@ -1,4 +1,4 @@
-"""Run folders, read as they are: running, finished, killed or damaged."""
+"""Read run folders: running, finished, killed or damaged ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Run:
         environment: Its ``environment.json``, likewise.
         records: Its ``metrics.jsonl``, likewise.
         pictures: What is in ``pictures/``.
-        problems: One sentence for everything that was missing or damaged.
+        problems: One sentence per missing or damaged file.
         is_run: Whether there is a run in the folder at all.
     """
 
@@ -42,18 +42,18 @@ class Run:
 
     @property
     def task(self) -> str:
-        """Name of the task; that of the parent folder when there is no config."""
+        """Name of the task; default the name of the parent folder."""
         return _name_of(self.config.get("task")) or self.folder.absolute().parent.name
 
     @property
     def optimizer(self) -> str:
-        """Label of the optimizer; read off the folder's name when there is no config."""
+        """Label of the optimizer; default from the folder's name."""
         label = _name_of(self.config.get("label")) or _name_of(self.config.get("optimizer"))
         return label or re.sub(r"-seed\d+$", "", self.folder.absolute().name)
 
     @property
     def seed(self) -> int | None:
-        """The seed, if config or folder name tells it."""
+        """The seed, if the config or the folder's name gives it."""
         train = self.config.get("train")
         in_train = train.get("seed") if isinstance(train, dict) else None
         for value in (number(self.config.get("seed")), number(in_train)):
@@ -72,14 +72,7 @@ class Run:
         return "no records" if self.is_run else "no run"
 
     def told(self, name: str) -> object:
-        """A setting of the config, or of the experiment that it describes.
-
-        Args:
-            name: Name of the setting.
-
-        Returns:
-            Its value, or None.
-        """
+        """A setting of the config, or of the experiment that it describes."""
         experiment = self.config.get("experiment")
         inner = experiment if isinstance(experiment, dict) else {}
         return self.config.get(name, inner.get(name))
@@ -101,7 +94,7 @@ def _name_of(value: object) -> str:
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
-    """Read run folders. Whatever is in them, this raises nothing.
+    """Read run folders; damage is noted in ``problems``, and raises nothing.
 
     Args:
         paths: Run folders, or folders that hold run folders at any depth.
@@ -131,7 +124,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Run folders at or below ``path``; run folders inside of run folders are not looked for."""
+    """Find run folders at or below ``path``, but not inside other run folders."""
     for folder, inner, files in os.walk(path):
         inner.sort()
         if any(mark in files for mark in MARKS):
@@ -141,9 +134,6 @@ def _run_folders(path: Path) -> Iterator[Path]:
 
 def read_run(folder: Path) -> Run:
     """Read one run folder.
-
-    Args:
-        folder: The folder.
 
     Returns:
         The run, with a problem noted for everything that is missing or damaged.
@@ -158,9 +148,9 @@ def read_run(folder: Path) -> Run:
         skipped = [step for step in run.records.steps if step.skipped]
         if skipped:
             where = f"the first at iteration {skipped[0].iteration}: {skipped[0].skipped}"
-            run.problems.append(f"updates left out: {len(skipped)} ({where})")
+            run.problems.append(f"skipped updates: {len(skipped)} ({where})")
         if run.records.end is None:
-            run.problems.append("no end record: the run is still going, or was killed")
+            run.problems.append("no end record: the run is still running, or was killed")
         elif run.state not in ("finished", "target", "budget"):
             message = run.records.end.get("message")
             run.problems.append(f"{run.state}: {message}" if message else run.state)

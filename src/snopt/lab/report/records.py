@@ -1,12 +1,13 @@
-"""The lines of a ``metrics.jsonl``, read so that damage costs the damaged lines and no more."""
+"""The curves in a ``metrics.jsonl``; damaged lines are reported and left out."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from snopt.lab.train.record import parse_lines
 
 # Fields of a step that place it, and are not measured.
 PLACES = {"kind", "iteration", "epoch", "seconds", "time"}
@@ -20,7 +21,7 @@ class Record:
         iteration: Updates done by then.
         seconds: Training seconds by then, evaluation not counted.
         values: The measured numbers by name; NaN and infinity stay as they are.
-        skipped: Why the update was left out; empty if it was not.
+        skipped: Why the update was skipped; empty if it was not.
     """
 
     iteration: int
@@ -31,7 +32,7 @@ class Record:
 
 @dataclass
 class Records:
-    """What a ``metrics.jsonl`` tells, after repetitions by resumed runs are settled.
+    """The content of a ``metrics.jsonl``, without what resumed runs wrote twice.
 
     Attributes:
         steps: One record per recorded update.
@@ -46,24 +47,17 @@ class Records:
     problems: list[str] = field(default_factory=list)
 
     def rewind(self, iteration: int) -> None:
-        """Forget everything after ``iteration``: a resumed run has done it again.
-
-        Args:
-            iteration: The last one to keep.
-        """
+        """Remove everything after ``iteration``: a resumed run has repeated it."""
         self.end = None
         for records in (self.steps, *self.evals.values()):
             while records and records[-1].iteration > iteration:
                 records.pop()
 
     def add(self, line: dict[str, Any]) -> None:
-        """Take in one line.
-
-        Args:
-            line: The object of the line.
+        """Add one line.
 
         Raises:
-            ValueError: The line lacks what its kind needs; nothing was taken in.
+            ValueError: The line lacks what its kind needs; nothing was added.
         """
         kind = line.get("kind")
         if kind == "start":
@@ -97,9 +91,6 @@ class Records:
 def number(value: object) -> float | None:
     """The value as a float if it is a number, and None if it is anything else.
 
-    Args:
-        value: What a JSON file held.
-
     Returns:
         A float, maybe NaN or infinite; None for strings, lists, booleans and null.
 
@@ -121,9 +112,6 @@ def numbers(values: dict[str, Any], leave_out: Iterable[str] = ()) -> dict[str, 
     Args:
         values: Names and what a JSON file held under them.
         leave_out: Names to skip.
-
-    Returns:
-        Numbers by name.
 
     Example:
         >>> numbers({"loss": 2, "note": "x", "horizon": [1.0], "lr": [0.1, 0.2]})
@@ -166,23 +154,17 @@ def parse_records(text: str) -> Records:
     """
     records = Records()
     faults: dict[str, list[int]] = {}
-    lines = text.split("\n")
-    for k, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    last = text.count("\n") + 1
+    for number_of_line, entry in parse_lines(text):
         try:
-            entry = json.loads(line)
-            if not isinstance(entry, dict):
-                raise ValueError("not a JSON object")
-        except (ValueError, RecursionError):
-            torn = k == len(lines)
-            fault = "torn: the run was stopped while writing it" if torn else "not a JSON object"
-            faults.setdefault(fault, []).append(k)
-            continue
-        try:
+            if entry is None:
+                torn = number_of_line == last
+                raise ValueError(
+                    "torn: the run was stopped while writing it" if torn else "not a JSON object"
+                )
             records.add(entry)
-        except ValueError as fault_of_line:
-            faults.setdefault(str(fault_of_line), []).append(k)
+        except ValueError as fault:
+            faults.setdefault(str(fault), []).append(number_of_line)
     records.problems = [_sentence(fault, where) for fault, where in faults.items()]
     return records
 

@@ -45,9 +45,6 @@ class Measure:
     def reaches(self, value: float) -> bool:
         """Whether a value is as good as the target.
 
-        Args:
-            value: Of the metric.
-
         Returns:
             True if it is; False for NaN and without a target.
         """
@@ -129,9 +126,6 @@ def measure_of(
             group, Adam, or else the first that is not SNOpt.
         target: Value of the metric whose time is taken; default the ``until`` of a config, or
             else what every seed of the baseline reached.
-
-    Returns:
-        The measure.
     """
     runs = [run for group in groups for run in group.runs]
     metric, mode = _metric_and_mode(runs)
@@ -194,10 +188,6 @@ def _finals(run: Run) -> dict[str, object]:
 def final_value(run: Run, measure: Measure) -> float | None:
     """The metric at the end of a run.
 
-    Args:
-        run: The run.
-        measure: Which metric.
-
     Returns:
         That of the end record, else that of the last evaluation; None if there is neither.
     """
@@ -225,10 +215,6 @@ def best_value(run: Run, measure: Measure) -> float | None:
 def time_to_target(run: Run, measure: Measure) -> tuple[float, float] | None:
     """When a run first evaluated as good as the target.
 
-    Args:
-        run: The run.
-        measure: Which metric and target.
-
     Returns:
         Training seconds and iterations; None if it never did.
     """
@@ -244,9 +230,6 @@ def seconds_per_iteration(run: Run) -> float | None:
     The median, because the first updates of a run (allocation, compilation) are not like the
     others.
 
-    Args:
-        run: The run.
-
     Returns:
         Seconds, or None without two records.
     """
@@ -261,10 +244,6 @@ def seconds_per_iteration(run: Run) -> float | None:
 def median_of(run: Run, name: str) -> float | None:
     """Median over the updates of something recorded at each.
 
-    Args:
-        run: The run.
-        name: Such as ``"nfe_forward"``.
-
     Returns:
         The median, or None if it was not recorded.
     """
@@ -274,10 +253,6 @@ def median_of(run: Run, name: str) -> float | None:
 
 def peak_of(run: Run, name: str) -> float | None:
     """Greatest value over the updates of something recorded at each.
-
-    Args:
-        run: The run.
-        name: Such as ``"memory_mb"``.
 
     Returns:
         The maximum, or None if it was not recorded.
@@ -311,9 +286,6 @@ def summarize(group: Group, measure: Measure) -> Summary:
     Args:
         group: The group.
         measure: What its task is compared by.
-
-    Returns:
-        Its summary.
     """
 
     def over_seeds(of_run: Callable[[Run], float | None]) -> Stat | None:

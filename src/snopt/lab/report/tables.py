@@ -79,9 +79,6 @@ def compare(
         baseline: Label of the group that ratios refer to; default Adam.
         target: Value of the metric whose time is taken; default that of the training.
 
-    Returns:
-        One comparison per task.
-
     Raises:
         UnknownName: No task has a group of the label ``baseline``.
     """
@@ -100,12 +97,6 @@ def compare(
 def number_text(value: float) -> str:
     """A number with four digits that mean something.
 
-    Args:
-        value: The number.
-
-    Returns:
-        Its text.
-
     Example:
         >>> [number_text(x) for x in (0.98765, 1234.5, 0.0000123, 20000.0, float("nan"))]
         ['0.9877', '1234', '1.23e-05', '20000', 'nan']
@@ -117,12 +108,6 @@ def number_text(value: float) -> str:
 
 def stat_text(stat: Stat | None) -> str:
     """Mean and deviation, with the digits that the deviation leaves to the mean.
-
-    Args:
-        stat: The statistic.
-
-    Returns:
-        Its text.
 
     Example:
         >>> stat_text(Stat(0.98213, 0.00321, 3)), stat_text(Stat(12.0, 0.0, 1)), stat_text(None)
@@ -140,14 +125,7 @@ def stat_text(stat: Stat | None) -> str:
 
 
 def summary_table(comparison: Comparison) -> Table:
-    """One row per optimizer.
-
-    Args:
-        comparison: The runs of one task.
-
-    Returns:
-        The table.
-    """
+    """One row per optimizer."""
     measure, summaries = comparison.measure, comparison.summaries
     base = next(row for row in summaries if row.group.label == measure.baseline)
     columns: list[tuple[str, list[Cell]]] = [
@@ -223,9 +201,6 @@ def _states_text(row: Summary) -> str:
 def runs_table(comparisons: Sequence[Comparison]) -> Table:
     """One row per run.
 
-    Args:
-        comparisons: The runs by task.
-
     Returns:
         The table, in the order of the comparisons.
     """
@@ -262,9 +237,6 @@ def _value_text(value: float | None) -> str:
 def problems_table(runs: Sequence[Run]) -> Table | None:
     """What was missing or damaged.
 
-    Args:
-        runs: The runs.
-
     Returns:
         A row per problem, or None without problems.
     """
@@ -274,9 +246,6 @@ def problems_table(runs: Sequence[Run]) -> Table | None:
 
 def headline(comparison: Comparison) -> str:
     """The comparison in a sentence.
-
-    Args:
-        comparison: The runs of one task.
 
     Returns:
         Who reached the target first and how the baseline fared, or who came out best.

@@ -1,9 +1,8 @@
-"""Train a model on a task and keep a record of it: one loop, run folders, resume, torchrun."""
+"""A training loop with run folders, checkpoints, exact resume and torchrun."""
 
 from snopt.lab.train.checkpoint import load_checkpoint
-from snopt.lab.train.folder import RunFolderError
+from snopt.lab.train.folder import FolderInUse, RunFolderError
 from snopt.lab.train.listeners import PlainProgress, RichProgress, TensorBoard, progress
-from snopt.lab.train.lock import FolderInUse
 from snopt.lab.train.loop import train
 from snopt.lab.train.parallel import World, join
 from snopt.lab.train.record import read_records

@@ -1,4 +1,4 @@
-"""Checkpoints: written as a whole or not at all, checked when read, the last few kept."""
+"""Checkpoints: the state of a run, written atomically, verified when read, the last few kept."""
 
 from __future__ import annotations
 
@@ -7,27 +7,144 @@ import os
 import re
 import warnings
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
 from snopt.lab.train.folder import RunFolderError, replace_text, sync_folder, writing
+from snopt.lab.train.parallel import World
+from snopt.lab.train.seeding import seed_all, set_rng_state
+from snopt.lab.train.task import Metrics, Parts, Task, better
 
 __all__ = [
+    "Progress",
+    "capture",
     "check_readable",
     "checkpoints",
     "latest_whole",
     "load_checkpoint",
+    "restore",
     "save_checkpoint",
     "set_aside",
 ]
+
+# -------------------------------------------------------------------------------- state
+
+
+@dataclass
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        iteration: Updates made; it determines which examples come next.
+        seconds: Seconds of training, evaluation not counted.
+        skipped: How many of the latest iterations, in a row, made no update.
+        trouble: Why the latest skipped iteration made none.
+        evaluated: The iteration of the latest evaluation on the validation examples.
+        best: The best validation value of the task's metric.
+        last: The latest metrics of each split.
+    """
+
+    iteration: int = 0
+    seconds: float = 0.0
+    skipped: int = 0
+    trouble: str = ""
+    evaluated: int | None = None
+    best: float | None = None
+    last: dict[str, Metrics] = field(default_factory=dict)
+
+    def advance(self, seconds: float, skipped: str | None) -> None:
+        """Count one iteration; ``skipped`` says why it made no update."""
+        self.iteration += 1
+        self.seconds += seconds
+        self.skipped = 0 if skipped is None else self.skipped + 1
+        self.trouble = skipped or self.trouble
+
+    def note(self, task: Task, split: str, metrics: Metrics) -> None:
+        """Store the metrics of an evaluation."""
+        self.last[split] = metrics
+        if split == "valid":
+            self.evaluated = self.iteration
+            if better(task.mode, metrics[task.metric], self.best):
+                self.best = metrics[task.metric]
+
+
+def capture(parts: Parts, progress: Progress, rng: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the content of a checkpoint, tensors and plain values.
+
+    Args:
+        parts: The model and its optimizers.
+        progress: How far the run is.
+        rng: The state of the random numbers of every process.
+    """
+    return {
+        "iteration": progress.iteration,
+        "progress": asdict(progress),
+        "model": parts.model.state_dict(),
+        "kinds": _kinds(parts),
+        "optimizers": [optimizer.state_dict() for optimizer in parts.optimizers],
+        "schedulers": [scheduler.state_dict() for scheduler in parts.schedulers],
+        "horizon": None if parts.horizon is None else parts.horizon.state_dict(),
+        "rng": rng,
+    }
+
+
+def _kinds(parts: Parts) -> list[str]:
+    """Return the types of the parts; torch would load one optimizer's state into another."""
+    horizon = [] if parts.horizon is None else [parts.horizon]
+    return [type(part).__name__ for part in (*parts.optimizers, *parts.schedulers, *horizon)]
+
+
+def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Progress:
+    """Restore parts and random numbers from a checkpoint.
+
+    Args:
+        state: From :func:`capture`.
+        parts: Built in the same way as the parts that were saved.
+        world: The processes.
+        seed: For processes that the saved run did not have.
+
+    Returns:
+        How far the run was.
+
+    Raises:
+        RunFolderError: The checkpoint belongs to other parts.
+    """
+    if state["kinds"] != _kinds(parts):
+        raise RunFolderError(
+            f"the checkpoint was made with {' and '.join(state['kinds'])}, not with "
+            f"{' and '.join(_kinds(parts))}; resume with the parts that the run was started with."
+        )
+    steppers = [*parts.optimizers, *parts.schedulers]
+    saved = [*state["optimizers"], *state["schedulers"]]
+    try:
+        parts.model.load_state_dict(state["model"])
+        for stepper, one in zip(steppers, saved, strict=True):
+            stepper.load_state_dict(one)
+        if parts.horizon is not None:
+            parts.horizon.load_state_dict(state["horizon"])
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"the checkpoint does not fit the model or its optimizer: {error}. Resume with the "
+            "parts that the run was started with."
+        ) from error
+    progress = Progress(**state["progress"])
+    if world.rank < len(state["rng"]):
+        set_rng_state(state["rng"][world.rank])
+    else:
+        seed_all(seed, "training", world.rank, progress.iteration)
+    return progress
+
+
+# -------------------------------------------------------------------------------- files
 
 NAME = re.compile(r"step-(\d{8,})\.pt")
 
 
 def iteration_of(path: Path) -> int:
-    """Return the number of updates that a checkpoint's name tells.
+    """Return the iteration in a checkpoint's name.
 
     Example:
         >>> iteration_of(Path("step-00000120.pt"))
@@ -44,15 +161,12 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def checksum_of(path: Path) -> Path:
-    """Return where the checksum of a checkpoint is kept."""
+    """Return the path of a checkpoint's checksum."""
     return path.with_name(path.name + ".sha256")
 
 
-# ------------------------------------------------------------------------------ writing
-
-
 class _Hashing:
-    """A file that knows the checksum of what was written to it, and why writing failed."""
+    """A file that computes the checksum of what is written to it, and keeps the first error."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.sha = file, hashlib.sha256()
@@ -63,7 +177,7 @@ class _Hashing:
         try:
             return self.file.write(data)
         except OSError as error:
-            # torch would turn it into a RuntimeError about positions.
+            # torch would raise a RuntimeError about positions instead.
             self.error = error
             raise
 
@@ -72,7 +186,7 @@ class _Hashing:
 
 
 def _write_state(path: Path, state: dict[str, Any]) -> str:
-    """Write a state so that it is on the disk afterwards; return its checksum."""
+    """Write a state and flush it to disk; return its checksum."""
     with open(path, "wb") as file:
         hashing = _Hashing(file)
         try:
@@ -89,8 +203,8 @@ def _write_state(path: Path, state: dict[str, Any]) -> str:
 def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: int) -> Path:
     """Write a checkpoint and remove old ones.
 
-    It is written under another name, forced to the disk, and renamed: at any moment, also when
-    the power fails, a file called ``step-*.pt`` is a whole checkpoint with its checksum beside it.
+    The file is written under another name, flushed to disk and renamed: at any moment, also after
+    a power failure, a file called ``step-*.pt`` is a complete checkpoint with its checksum.
 
     Args:
         folder: The run folder.
@@ -102,7 +216,7 @@ def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: i
         The file.
 
     Raises:
-        RunFolderError: If it cannot be written; older checkpoints are untouched then.
+        RunFolderError: It cannot be written; older checkpoints are untouched.
 
     Example:
         >>> import tempfile
@@ -118,7 +232,7 @@ def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: i
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             sha = _write_state(beside, state)
-            # The checksum first: a checkpoint never lacks one.
+            # The checksum comes first: a checkpoint never lacks one.
             replace_text(checksum_of(path), f"{sha}  {path.name}\n")
             beside.replace(path)
             sync_folder(path.parent)
@@ -133,9 +247,6 @@ def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: i
     return path
 
 
-# ------------------------------------------------------------------------------ reading
-
-
 def _read(path: Path) -> dict[str, Any]:
     expected = checksum_of(path).read_text("utf-8").split()[0]
     sha = hashlib.sha256()
@@ -143,49 +254,43 @@ def _read(path: Path) -> dict[str, Any]:
         while chunk := file.read(1 << 20):
             sha.update(chunk)
     if sha.hexdigest() != expected:
-        raise ValueError("its checksum is not the one that was written")
+        raise ValueError("its checksum differs from the one that was written")
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 
 
 def latest_whole(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Find the latest checkpoint that is whole.
-
-    Args:
-        folder: The run folder.
+    """Read the latest checkpoint that is not damaged.
 
     Returns:
-        What was saved, None if there is no checkpoint; and a sentence for each damaged
-        checkpoint that was passed over.
+        The checkpoint, None if there is none; and one sentence per damaged checkpoint.
 
     Raises:
-        RunFolderError: If there are checkpoints and all are damaged.
+        RunFolderError: There are checkpoints, and all are damaged.
     """
     complaints: list[str] = []
     for path in reversed(checkpoints(folder)):
         try:
             return _read(path), complaints
-        # Whatever the reading stumbles over, the file is of no use.
+        # A file that cannot be read for any reason is damaged.
         except Exception as error:  # noqa: BLE001
-            complaints.append(f"{path} is damaged ({error}); the checkpoint before it is used.")
+            complaints.append(f"{path} is damaged ({error}); using the checkpoint before it.")
     if complaints:
         raise RunFolderError(
-            f"none of the {len(complaints)} checkpoints in {folder} can be read. Start again in "
-            "another folder, or remove the folder `checkpoints` to start again in this one."
+            f"none of the {len(complaints)} checkpoints in {folder} can be read. Start over in "
+            "another folder, or remove the folder `checkpoints` to start over in this one."
         )
     return None, []
 
 
 def load_checkpoint(folder: str | Path) -> dict[str, Any] | None:
-    """Read the latest checkpoint of a run folder that is whole.
-
-    A damaged one is passed over with a warning.
+    """Read the latest checkpoint of a run folder; a damaged one is skipped with a warning.
 
     Args:
         folder: The run folder.
 
     Returns:
-        What was saved, on the CPU: ``"model"`` is the model's state, ``"iteration"`` the number of
+        The checkpoint, on the CPU: ``"model"`` is the model's state, ``"iteration"`` the number of
         updates. None if there is no checkpoint.
 
     Example:
@@ -202,31 +307,19 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any] | None:
 
 
 def check_readable(path: Path) -> None:
-    """Make sure that a checkpoint can be loaded with ``weights_only=True``.
-
-    Args:
-        path: The checkpoint.
-
-    Raises:
-        RunFolderError: If it cannot: better to know now than when it is needed.
-    """
+    """Raise :class:`RunFolderError` if a checkpoint cannot be loaded with ``weights_only=True``."""
     try:
         _read(path)
     except Exception as error:
         raise RunFolderError(
-            f"{path} cannot be read back, and so the run could not be resumed: the state_dict of "
-            "an optimizer, schedule or model holds something else than tensors and plain values. "
+            f"{path} cannot be read back, so the run could not be resumed: the state_dict of an "
+            "optimizer, schedule or model contains something other than tensors and plain values. "
             f"{error}"
         ) from error
 
 
 def set_aside(folder: Path, after: int) -> None:
-    """Rename checkpoints later than an iteration, so that they are not counted as kept ones.
-
-    Args:
-        folder: The run folder.
-        after: The iteration that is resumed from; whatever is later was found damaged.
-    """
+    """Rename the damaged checkpoints after an iteration, so that they do not count as kept."""
     for path in checkpoints(folder):
         if iteration_of(path) > after:
             with writing(path):

@@ -1,4 +1,4 @@
-"""Writing to the run folder: whole files or nothing, and one error that says what to do."""
+"""The run folder: files written atomically, a lock, and one error that says what to do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 __all__ = [
+    "FolderInUse",
+    "FolderLock",
     "RunFolderError",
     "as_json",
     "environment",
@@ -37,7 +41,7 @@ class RunFolderError(RuntimeError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failure of the operating system into an error that names the file and the remedy.
+    """Turn an :class:`OSError` into an error that names the file and the remedy.
 
     Example:
         >>> with writing(Path("/runs/a")):
@@ -49,13 +53,13 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(
-            f"cannot write {path}: {error.strerror or error}. What was written before is kept: "
-            "make room, or make the folder writable, and resume the run."
+            f"cannot write {path}: {error.strerror or error}. Earlier files are intact: free disk "
+            "space or make the folder writable, then resume the run."
         ) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renamed files of a folder survive a loss of power, where the system can."""
+    """Flush the folder's entries to disk, so that renamed files survive a power failure."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -65,7 +69,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Make a value fit for JSON: what is not finite becomes null, what is unknown its text.
+    """Convert a value for JSON: numbers that are not finite to null, unknown types to text.
 
     Example:
         >>> as_json({"loss": float("nan"), "lr": [0.1, 1], "path": Path("a")})
@@ -85,7 +89,7 @@ def as_json(value: Any) -> Any:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file as a whole: readers see the old one or the new one, also after a power cut."""
+    """Write a file atomically: readers see the old content or the new, also after a crash."""
     beside = path.with_name(path.name + ".tmp")
     with writing(path):
         path.parent.mkdir(exist_ok=True)
@@ -103,12 +107,12 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file as a whole."""
+    """Write a JSON file atomically."""
     replace_text(path, json.dumps(as_json(value), indent=2) + "\n")
 
 
 def now() -> str:
-    """Return the time, in the form of records."""
+    """Return the current time in UTC, in ISO format."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
@@ -120,15 +124,7 @@ def _version(name: str) -> str | None:
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:
-    """Describe what a run was computed with.
-
-    Args:
-        device: The device of the first process.
-        processes: How many processes train together.
-
-    Returns:
-        Versions, machine, command line and time.
-    """
+    """Describe software, machine and command line of a run, for ``environment.json``."""
     cuda = device.type == "cuda"
     return {
         "started": now(),
@@ -142,3 +138,67 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if cuda else str(device),
         "processes": processes,
     }
+
+
+class FolderInUse(RunFolderError):
+    """Another process is training in the folder."""
+
+
+class FolderLock:
+    """Lock a folder for one process, with an advisory lock on its file ``lock``.
+
+    The operating system releases the lock when its process ends, however it ends: the file that a
+    killed run leaves behind is simply taken over. The file names its latest holder, and stays
+    after a release.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with FolderLock(folder):
+        ...     FolderLock(folder).acquire()
+        Traceback (most recent call last):
+        snopt.lab.train.folder.FolderInUse: ... is in use: process ... on ... has been training ...
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "lock"
+        self._lock = FileLock(self.path)
+
+    def acquire(self) -> None:
+        """Take the lock, or raise :class:`FolderInUse`."""
+        with writing(self.path):
+            try:
+                self._lock.acquire(blocking=False)
+            except Timeout:
+                raise FolderInUse(
+                    f"{self.folder} is in use: {self._holder()}. Wait for it, stop it (Ctrl-C "
+                    "saves), or choose another folder."
+                ) from None
+            owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": now()}
+            self.path.write_text(json.dumps(owner), "utf-8")
+
+    def _holder(self) -> str:
+        try:
+            owner = json.loads(self.path.read_text("utf-8"))
+            return (
+                f"process {owner['pid']} on {owner['host']} has been training in it since "
+                f"{owner['started']}"
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process is training in it"
+
+    def release(self) -> None:
+        """Release the lock, if it is held."""
+        self._lock.release()
+
+    def __enter__(self) -> FolderLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

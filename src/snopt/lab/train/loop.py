@@ -1,31 +1,37 @@
-"""The training loop."""
+"""The training loop: open the run folder, train, and stop when asked."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
+import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
-from snopt.lab.train.evaluation import to_device
-from snopt.lab.train.folder import environment, now
-from snopt.lab.train.interrupt import Interruption
-from snopt.lab.train.lock import FolderLock
-from snopt.lab.train.measure import Meter
-from snopt.lab.train.opening import look, prepare, settings_of
-from snopt.lab.train.order import Order
+from snopt.lab.train.checkpoint import Progress, latest_whole, restore, set_aside
+from snopt.lab.train.folder import (
+    FolderLock,
+    RunFolderError,
+    environment,
+    now,
+    write_json,
+    writing,
+)
 from snopt.lab.train.parallel import join, loss_function
-from snopt.lab.train.record import Record
+from snopt.lab.train.record import Record, rewind
 from snopt.lab.train.run import Run, check_target
-from snopt.lab.train.seeding import seed_all
-from snopt.lab.train.state import Progress, restore
-from snopt.lab.train.step import Update
+from snopt.lab.train.seeding import Order, seed_all
+from snopt.lab.train.step import Meter, Update, to_device
 from snopt.lab.train.task import Listener, Outcome, Parts, Status, Task, TrainConfig
 
 __all__ = ["train"]
@@ -41,24 +47,24 @@ def train(
     resume: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> Outcome:
-    """Train, and keep a record of it in a folder.
+    """Train a model, with logs and checkpoints in a run folder.
 
     The folder holds ``config.json``, ``environment.json``, ``metrics.jsonl``, ``checkpoints`` and
-    ``log.txt``. A run that was killed at any moment can be resumed, and goes on as if it had not
-    been: on one process it ends with the same bits.
+    ``log.txt``. A run that is killed at any moment can be resumed; on one process it then ends with
+    the same bits as an uninterrupted run.
 
-    Ctrl-C (and SIGTERM) lets the step finish, saves and returns. Under torchrun the processes
-    share out every batch; see :func:`join`.
+    Ctrl-C (and SIGTERM) finishes the step, saves and returns. Under torchrun the processes split
+    every batch; see :func:`join`.
 
     Args:
-        task: What is to be learnt.
-        parts: The model and what trains it, made anew also for a resumed run.
-        config: How long, and what happens when.
-        folder: The run folder; made if it does not exist.
-        describe: Goes to ``config.json`` as it is.
-        resume: Go on with the run in the folder, from the beginning if it has no checkpoint yet.
-            If False, a folder that holds a run is refused.
-        listeners: Told of progress, in the first process.
+        task: What to learn.
+        parts: The model and its optimizers, built again also for a resumed run.
+        config: How long to train, and when to evaluate and save.
+        folder: The run folder; created if it does not exist.
+        describe: Extra entries for ``config.json``.
+        resume: Resume the run in the folder, from the start if it has no checkpoint yet. If False,
+            a folder that holds a run is refused.
+        listeners: Receive every record, in the first process.
 
     Returns:
         How the run ended.
@@ -90,22 +96,29 @@ def train(
     check_target(task, config)
     folder = Path(folder)
     with ExitStack() as stack:
-        world = stack.enter_context(join(_device_of(parts)))
+        device = next((p.device for p in parts.model.parameters()), torch.device("cpu"))
+        world = stack.enter_context(join(device))
         order = Order(
             len(task.train), config.batch_size, config.seed, rank=world.rank, ranks=world.size
         )
-        interruption = stack.enter_context(Interruption())
+        requested = stack.enter_context(stop_requests())
         lock = FolderLock(folder)
         stack.callback(lock.release)
-        settings = settings_of(task, parts, config, describe or {})
-        state, complaints = world.from_first(lambda: look(lock, settings, resume))
+        settings = {
+            "task": task.name,
+            "optimizer": "+".join(type(optimizer).__name__ for optimizer in parts.optimizers),
+            "seed": config.seed,
+            **(describe or {}),
+            "train": asdict(config),
+        }
+        state, complaints = world.from_first(lambda: _open(lock, settings, resume))
         reached = None if state is None else restore(state, parts, world, config.seed)
-        computed_with = environment(world.device, world.size)
-        world.from_first(lambda: prepare(folder, settings, computed_with, reached))
+        machine = environment(world.device, world.size)
+        world.from_first(lambda: _prepare(folder, settings, machine, reached))
         record = Record(folder if world.first else None, listeners)
         stack.callback(record.close)
         total = config.total(order.per_epoch)
-        run = Run(task, parts, config, folder, world, total, record, interruption)
+        run = Run(task, parts, config, folder, world, total, record, requested)
         try:
             _begin(run, reached, complaints)
             return run.end(_loop(run, order))
@@ -114,8 +127,107 @@ def train(
             raise
 
 
+@contextmanager
+def stop_requests() -> Iterator[list[str]]:
+    """Turn the first SIGINT or SIGTERM into a request to stop.
+
+    A second signal has its usual effect, as have all signals outside the main thread, where Python
+    allows no handlers.
+
+    Yields:
+        A list that receives the name of the signal.
+
+    Example:
+        >>> with stop_requests() as requested:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     requested
+        ['SIGTERM']
+    """
+    requested: list[str] = []
+    usual: dict[signal.Signals, Any] = {}
+
+    def restore_handlers() -> None:
+        for which, handler in usual.items():
+            signal.signal(which, handler)
+        usual.clear()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        requested.append(signal.Signals(number).name)
+        restore_handlers()
+
+    if threading.current_thread() is threading.main_thread():
+        for which in (signal.SIGINT, signal.SIGTERM):
+            usual[which] = signal.signal(which, handle)
+    try:
+        yield requested
+    finally:
+        restore_handlers()
+
+
+# ------------------------------------------------------------------------- the run folder
+
+#: Settings that decide the order of the data, and so must not change when a run is resumed.
+FIXED = ("seed", "batch_size")
+
+
+def _open(
+    lock: FolderLock, settings: Mapping[str, Any], resume: bool
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Lock a folder and look for a checkpoint to resume from; nothing in the folder changes yet.
+
+    Returns:
+        The checkpoint, None to start at the beginning; and one sentence per damaged checkpoint.
+    """
+    with writing(lock.folder):
+        lock.folder.mkdir(parents=True, exist_ok=True)
+    lock.acquire()
+    if resume:
+        _check_order_of_data(lock.folder, settings)
+        return latest_whole(lock.folder)
+    for name in ("config.json", "metrics.jsonl", "checkpoints"):
+        if (lock.folder / name).exists():
+            raise RunFolderError(
+                f"{lock.folder} already holds a run (it contains {name}); resume it, or choose "
+                "another folder."
+            )
+    return None, []
+
+
+def _check_order_of_data(folder: Path, settings: Mapping[str, Any]) -> None:
+    path = folder / "config.json"
+    if not path.exists():
+        return
+    try:
+        before = json.loads(path.read_text("utf-8"))["train"]
+    except (ValueError, KeyError, TypeError):
+        return  # Not a file of ours, or a damaged one: there is nothing to compare with.
+    for name in FIXED:
+        if name in before and before[name] != settings["train"][name]:
+            raise RunFolderError(
+                f"{name} is {settings['train'][name]}, but the run in {folder} was started with "
+                f"{before[name]}; resume it with that, or choose another folder."
+            )
+
+
+def _prepare(
+    folder: Path,
+    settings: Mapping[str, Any],
+    machine: Mapping[str, Any],
+    progress: Progress | None,
+) -> None:
+    """Remove what the resumed run will write again, and write the JSON files."""
+    set_aside(folder, after=-1 if progress is None else progress.iteration)
+    rewind(folder, progress)
+    write_json(folder / "config.json", settings)
+    if not (folder / "environment.json").exists():
+        write_json(folder / "environment.json", machine)
+
+
+# ------------------------------------------------------------------------------- the loop
+
+
 def _begin(run: Run, reached: Progress | None, complaints: Sequence[str]) -> None:
-    """Take up the restored run, or seed a new one, and say which."""
+    """Take over the restored progress, or seed a new run, and log which."""
     run.record.tell(lambda listener: listener.on_start(run.total, run.config))
     if reached is None:
         seed_all(run.config.seed, "training", run.world.rank)
@@ -131,7 +243,7 @@ def _begin(run: Run, reached: Progress | None, complaints: Sequence[str]) -> Non
 
 
 def _loop(run: Run, order: Order) -> Status:
-    """Train until something says that it is enough."""
+    """Train until :meth:`Run.verdict` ends the run."""
     task, parts, config, world, progress = run.task, run.parts, run.config, run.world, run.progress
     evaluate_every = config.evaluate_every or order.per_epoch
     save_every = config.checkpoint_every or evaluate_every
@@ -151,7 +263,7 @@ def _loop(run: Run, order: Order) -> Status:
             scheduler.step()
         evaluation_due = (progress.iteration + 1) % evaluate_every == 0
         if evaluation_due and world.device.type == "cuda":
-            torch.cuda.synchronize(world.device)  # What was queued is training, not evaluation.
+            torch.cuda.synchronize(world.device)  # Queued work is training, not evaluation.
         progress.advance(time.perf_counter() - begun, skipped)
         if progress.iteration % config.record_every == 0:
             run.record.add(
@@ -169,7 +281,3 @@ def _loop(run: Run, order: Order) -> Status:
         if progress.iteration % save_every == 0:
             run.save()
     return status
-
-
-def _device_of(parts: Parts) -> torch.device:
-    return next((p.device for p in parts.model.parameters()), torch.device("cpu"))

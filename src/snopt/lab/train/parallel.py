@@ -1,4 +1,4 @@
-"""Several processes, started by torchrun, that train one model on shares of every batch."""
+"""Data-parallel training by several processes, started by torchrun."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ __all__ = ["World", "join", "traffic"]
 
 T = TypeVar("T")
 
-LETTING_GO = 0.2
-"""Seconds that a process waits at its end. Gloo's threads outlive their group and may still hold
-tensors of the last messages; a thread that lets go of one while the interpreter is ending aborts
-the process, and torchrun takes a finished run for a failed one."""
+SHUTDOWN_SECONDS = 0.2
+"""How long a process waits after its group is destroyed. Gloo's threads outlive the group and may
+hold tensors of the last messages; releasing one while the interpreter shuts down aborts the
+process, and torchrun then reports a finished run as failed."""
 
 
 @dataclass(frozen=True)
 class World:
     """The processes that train together, seen from one of them.
 
-    With one process, every method returns at once.
-
     Attributes:
-        rank: Which process this is, from 0; the first one keeps the record.
-        size: How many there are.
-        device: Where this process computes: build the model there.
+        rank: Number of this process, from 0; the first process writes the run folder.
+        size: How many processes there are.
+        device: Device of this process: build the model there.
     """
 
     rank: int = 0
@@ -44,11 +42,11 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that keeps the record."""
+        """Whether this process writes the run folder."""
         return self.rank == 0
 
     def mean(self, value: float) -> float:
-        """Average a number over the processes; not finite if it is so in one of them."""
+        """Average a number over the processes; not finite if it is not finite in one of them."""
         if self.size == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64, device=self.device)
@@ -60,7 +58,7 @@ class World:
         return self.mean(float(flag)) > 0
 
     def gather(self, value: T) -> list[T]:
-        """Return everyone's value to everyone."""
+        """Return the values of all processes, in every process."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -68,12 +66,9 @@ class World:
         return values
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """Let the first process make something, and give it, or its error, to all.
+        """Call a function in the first process, and return its result, or raise its error, in all.
 
-        Only the first process needs to see the disk.
-
-        Args:
-            make: Called in the first process.
+        Only the first process needs access to the run folder.
         """
         if self.size == 1:
             return make()
@@ -81,7 +76,7 @@ class World:
         if self.first:
             try:
                 box[0] = make()
-            # Whatever it is, the others would wait for it in vain.
+            # Any error must reach the other processes, which wait for the result.
             except Exception as error:  # noqa: BLE001
                 box[1] = error
         distributed.broadcast_object_list(box, src=0, device=self.device)
@@ -93,14 +88,14 @@ class World:
 
 @contextmanager
 def join(device: str | torch.device | None = None) -> Iterator[World]:
-    """Join the processes that torchrun started; alone without torchrun.
+    """Join the processes that torchrun started; without torchrun, the world is one process.
 
     Enter it before the model is built, and build the model on ``world.device``. :func:`train`
-    enters it too, and finds it joined.
+    reuses it.
 
     Args:
-        device: Where to compute; by default on a GPU if there is one. Under torchrun ``"cuda"``
-            means the GPU of this process's ``LOCAL_RANK``.
+        device: Where to compute; default a GPU if there is one. Under torchrun ``"cuda"`` means
+            the GPU of this process's ``LOCAL_RANK``.
 
     Yields:
         The world.
@@ -125,7 +120,7 @@ def join(device: str | torch.device | None = None) -> Iterator[World]:
     finally:
         if not joined:
             distributed.destroy_process_group()
-            time.sleep(LETTING_GO)
+            time.sleep(SHUTDOWN_SECONDS)
 
 
 def _device(wanted: str | torch.device | None, several: bool) -> torch.device:
@@ -149,13 +144,7 @@ class _Loss(nn.Module):
 
 
 def loss_function(task: Task, model: nn.Module, world: World) -> Callable[[Any], Tensor]:
-    """Return the loss of a batch as a function whose gradients are averaged over the processes.
-
-    Args:
-        task: The task.
-        model: The model, which keeps its parameters and names.
-        world: The processes.
-    """
+    """Return the loss of a batch as a function whose gradients are averaged over the processes."""
     if world.size == 1:
         return lambda batch: task.loss(model, batch)
     wrapped: Callable[[Any], Tensor] = DistributedDataParallel(_Loss(task, model))
@@ -163,18 +152,14 @@ def loss_function(task: Task, model: nn.Module, world: World) -> Callable[[Any],
 
 
 def traffic(parts: Parts, iterations: int) -> dict[str, int]:
-    """Count the bytes that each process hands to the others in so many iterations.
+    """Count the bytes that each process sends to the others in a run.
 
     Gradients are exchanged in every iteration; Kronecker factors and their eigenvectors on
-    refresh iterations only. What the network carries depends on the collective: a ring takes about
-    twice the payload.
-
-    Args:
-        parts: What is trained.
-        iterations: How many updates were made.
+    refresh iterations only. The traffic depends on the collective: a ring takes about twice the
+    payload.
 
     Returns:
-        Bytes of ``gradients`` and of ``factors``, the whole run.
+        Bytes of ``gradients`` and of ``factors``.
     """
     trained = [p for p in parts.model.parameters() if p.requires_grad]
     gradients = iterations * sum(p.numel() * p.element_size() for p in trained)
@@ -187,13 +172,13 @@ def traffic(parts: Parts, iterations: int) -> dict[str, int]:
 
 
 def _refresh_bytes(optimizer: SNOpt) -> int:
-    """Payload of one refresh: all factors averaged, all eigenbases sent by their owners."""
+    """Payload of one refresh: all factors are averaged, all eigenbases are broadcast."""
     total = 0
     for factors in optimizer.factors.values():
         blocks = [block for mode in factors.modes for block in mode]
         for block in blocks:
             groups, size = block.shape[0], block.shape[-1]
-            # The factor; and eigenvalues, eigenvectors, and whether they were found.
+            # The factor; eigenvalues, eigenvectors, and whether they were found.
             numbers = groups * size * size + groups * size * (size + 1) + 1
             total += numbers * block.element_size()
         if blocks:

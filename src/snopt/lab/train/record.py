@@ -1,46 +1,58 @@
-"""The record of a run: one JSON object a line, and a log for people."""
+"""The records of a run: ``metrics.jsonl``, one JSON object per line, and ``log.txt``."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from snopt.lab.train.checkpoint import Progress
 from snopt.lab.train.folder import RunFolderError, as_json, now, replace_text, writing
-from snopt.lab.train.state import Progress
 from snopt.lab.train.task import Listener
 
-__all__ = ["Record", "read_records", "rewind"]
+__all__ = ["Record", "parse_lines", "read_records", "rewind"]
 
-#: Bytes kept back on the disk, so that a run that fills it can still say so.
+#: Bytes reserved on the disk, so that a run that fills it can still record why it failed.
 RESERVE = 16 * 1024
+
+
+def parse_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    r"""Parse JSON objects, one per line.
+
+    Yields:
+        The number of each line that is not blank, and its object; None if it holds none.
+
+    Example:
+        >>> list(parse_lines('{"kind": "start"}\n\n{"kind": "st'))
+        [(1, {'kind': 'start'}), (3, None)]
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            yield number, value if isinstance(value, dict) else None
 
 
 def read_records(folder: str | Path) -> list[dict[str, Any]]:
     """Read the records of a run, also of one that is running or was killed.
 
-    Lines that are not whole are left out: a kill can tear the last one.
-
     Args:
         folder: The run folder.
 
     Returns:
-        The records in order; none if there is no such file.
+        The records in order, damaged lines left out; none if there is no ``metrics.jsonl``.
     """
     path = Path(folder) / "metrics.jsonl"
-    found: list[dict[str, Any]] = []
     if not path.exists():
-        return found
-    for line in path.read_bytes().split(b"\n"):
-        with suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and "kind" in record:
-                found.append(record)
-    return found
+        return []
+    text = path.read_text("utf-8", errors="replace")
+    return [record for _, record in parse_lines(text) if record and "kind" in record]
 
 
 def _outlives(record: Mapping[str, Any], progress: Progress | None) -> bool:
@@ -50,14 +62,14 @@ def _outlives(record: Mapping[str, Any], progress: Progress | None) -> bool:
     if progress is None:
         return False
     if record["kind"] == "eval":
-        # The final evaluations come behind the last checkpoint, and so are made again.
+        # The final evaluations come after the last checkpoint, and are repeated.
         seen = progress.iteration - 1 if record.get("split") == "test" else progress.evaluated
         return seen is not None and record.get("iteration", 0) <= seen
     return bool(record.get("iteration", 0) <= progress.iteration)
 
 
 def rewind(folder: Path, progress: Progress | None) -> None:
-    """Leave in the record what a run had written when it was saved.
+    """Remove the records that a resumed run will write again.
 
     Args:
         folder: The run folder.
@@ -71,15 +83,18 @@ def rewind(folder: Path, progress: Progress | None) -> None:
 
 
 def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(as_json(record), separators=(", ", ": ")) + "\n"
+    return json.dumps(as_json(record)) + "\n"
 
 
 class Record:
-    """Writes ``metrics.jsonl`` and ``log.txt``, and tells listeners.
+    """Writes ``metrics.jsonl`` and ``log.txt``, and calls the listeners.
 
-    Every line is handed to the operating system at once: readers see it, and a killed process
-    does not take it along. A line that cannot be written leaves no trace, so that the file stays
-    readable. Without a folder (in processes other than the first) nothing happens.
+    Every line is passed to the operating system at once, so that readers see it and a killed
+    process does not lose it. A line is written completely or not at all.
+
+    Args:
+        folder: The run folder; None, in processes other than the first, to write nothing.
+        listeners: Called with every record.
 
     Example:
         >>> import tempfile
@@ -92,12 +107,6 @@ class Record:
     """
 
     def __init__(self, folder: Path | None, listeners: Sequence[Listener] = ()) -> None:
-        """Open the record for appending.
-
-        Args:
-            folder: The run folder; None to write nothing.
-            listeners: Told of every record.
-        """
         self.listeners = listeners if folder is not None else ()
         self._metrics: BinaryIO | None = None
         if folder is None:
@@ -110,12 +119,7 @@ class Record:
             self._log = open(self._log_path, "ab", buffering=0)  # noqa: SIM115
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Append one record.
-
-        Args:
-            kind: ``"start"``, ``"step"``, ``"eval"`` or ``"end"``.
-            fields: What it says.
-        """
+        """Append a record of kind ``"start"``, ``"step"``, ``"eval"`` or ``"end"``."""
         record = {"kind": kind, **fields}
         if self._metrics is not None:
             _append(self._metrics, self.path, _line(record))
@@ -123,28 +127,23 @@ class Record:
             listener.on_record(record)
 
     def log(self, message: str) -> None:
-        """Append a line for people to ``log.txt``."""
+        """Append a line to ``log.txt``."""
         if self._metrics is not None:
             _append(self._log, self._log_path, f"{now()}  {message}\n")
 
     def tell(self, call: Callable[[Listener], None]) -> None:
-        """Do something with every listener."""
+        """Call a function with every listener."""
         for listener in self.listeners:
             call(listener)
 
     def sync(self) -> None:
-        """Force the records to the disk, so that no checkpoint is ahead of them."""
+        """Flush the records to disk, so that no checkpoint is ahead of them."""
         if self._metrics is not None:
             with writing(self.path):
                 os.fsync(self._metrics.fileno())
 
     def fail(self, message: str, **fields: Any) -> None:
-        """Say, as the last thing, that the run failed, even on a full disk if possible.
-
-        Args:
-            message: Why.
-            fields: Where.
-        """
+        """Record that the run failed; the reserved bytes make it possible on a full disk."""
         if self._metrics is not None:
             with suppress(OSError):
                 self._reserve.unlink()
@@ -157,7 +156,7 @@ class Record:
         """Close the files."""
         if self._metrics is not None:
             for file in (self._metrics, self._log):
-                # What could not be written was reported when it was tried.
+                # A failed write was reported when it happened.
                 with suppress(OSError):
                     file.close()
             with suppress(OSError):
@@ -166,7 +165,7 @@ class Record:
 
 
 def _append(file: BinaryIO, path: Path, text: str) -> None:
-    """Append a line as a whole, or not at all."""
+    """Append a line completely or not at all."""
     with writing(path):
         handle, data = file.fileno(), text.encode()
         end = os.fstat(handle).st_size

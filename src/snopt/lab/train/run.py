@@ -1,39 +1,43 @@
-"""What happens between iterations: evaluating, saving, deciding, ending."""
+"""Between iterations: evaluate, save, decide whether to stop, and end the run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from snopt.base.errors import unknown
-from snopt.lab.train.checkpoint import check_readable, save_checkpoint
-from snopt.lab.train.evaluation import evaluate
+from snopt.base.errors import SolveError, unknown
+from snopt.lab.train.checkpoint import Progress, capture, check_readable, save_checkpoint
 from snopt.lab.train.folder import write_json
-from snopt.lab.train.interrupt import Interruption
 from snopt.lab.train.parallel import World, traffic
 from snopt.lab.train.record import Record
 from snopt.lab.train.seeding import isolated, rng_state
-from snopt.lab.train.state import Progress, capture
-from snopt.lab.train.task import Outcome, Parts, Status, Task, TrainConfig, better
+from snopt.lab.train.step import to_device
+from snopt.lab.train.task import (
+    Examples,
+    Metrics,
+    Outcome,
+    Parts,
+    Status,
+    Task,
+    TrainConfig,
+    better,
+)
 
 __all__ = ["PATIENCE", "Run", "check_target"]
 
-#: So many iterations in a row without a usable loss, and the run has diverged. One or two may be
-#: bad batches; and by the fifth, SNOpt's rollbacks have shortened its steps 32 times over.
+#: Iterations in a row without an update after which a run counts as diverged. One or two may be bad
+#: batches; by the fifth, SNOpt's rollbacks have reduced the step size by a factor of 32.
 PATIENCE = 5
 
 
 def check_target(task: Task, config: TrainConfig) -> None:
-    """Refuse a target that the run could not notice, before anything is computed.
-
-    Args:
-        task: Knows its metric.
-        config: Knows the target.
-    """
+    """Refuse a target that no evaluation will measure, before anything is computed."""
     if config.until is None:
         return
     if config.until[0] not in (task.metric, "loss"):
@@ -44,20 +48,54 @@ def check_target(task: Task, config: TrainConfig) -> None:
         )
 
 
+def evaluate(
+    task: Task,
+    model: nn.Module,
+    examples: Examples,
+    *,
+    batch_size: int,
+    seed: int,
+    world: World,
+) -> Metrics:
+    """Average a task's metrics over examples, in evaluation mode.
+
+    Evaluation has random numbers of its own, the same every time. Processes split the batches. If
+    a solve fails, the loss and the task's metric are NaN.
+    """
+    totals: dict[str, float] = {}
+    model.eval()
+    try:
+        with isolated(seed, "evaluation", world.rank), torch.no_grad():
+            for start in range(world.rank * batch_size, len(examples), world.size * batch_size):
+                indices = torch.arange(start, min(start + batch_size, len(examples)))
+                batch = to_device(examples.batch(indices), world.device)
+                for name, value in task.metrics(model, batch).items():
+                    totals[name] = totals.get(name, 0.0) + float(value) * len(indices)
+    except SolveError:
+        totals = {"loss": math.nan, task.metric: math.nan}
+    finally:
+        model.train()
+    parts = world.gather(totals)
+    means = {
+        name: sum(part.get(name, 0.0) for part in parts) / len(examples)
+        for name in dict.fromkeys(name for part in parts for name in part)
+    }
+    missing = {"loss", task.metric} - set(means)
+    if missing:
+        raise ValueError(
+            f"metrics of task {task.name!r} are {sorted(means)}; {sorted(missing)} is missing. "
+            "Return 'loss' and the task's own metric."
+        )
+    return means
+
+
 @dataclass
 class Run:
     """A run under way.
 
     Attributes:
-        task: What is learnt.
-        parts: The model and what trains it.
-        config: How long, and what happens when.
-        folder: The run folder.
-        world: The processes.
         total: Iterations to make; None if only time ends the run.
-        record: Where everything is written down.
-        interruption: Whether somebody asked the run to stop.
-        progress: How far it is.
+        requested: Names of signals that asked the run to stop.
         saved: The iteration of the latest checkpoint.
     """
 
@@ -68,12 +106,12 @@ class Run:
     world: World
     total: int | None
     record: Record
-    interruption: Interruption
+    requested: Sequence[str]
     progress: Progress = field(default_factory=Progress)
     saved: int | None = None
 
     def evaluate(self, split: str) -> None:
-        """Evaluate the model on the ``"valid"`` or the ``"test"`` examples, if there are any."""
+        """Evaluate on the ``"valid"`` or the ``"test"`` examples, if there are any."""
         examples = self.task.valid if split == "valid" else self.task.test
         if examples is None or len(examples) == 0:
             return
@@ -91,7 +129,7 @@ class Run:
         self.record.log(f"iteration {self.progress.iteration}: {split} {said}")
 
     def save(self) -> None:
-        """Write a checkpoint, unless there is one of this iteration."""
+        """Write a checkpoint, unless this iteration has one."""
         iteration = self.progress.iteration
         if self.saved == iteration:
             return
@@ -105,7 +143,7 @@ class Run:
         self.saved = iteration
 
     def verdict(self) -> Status | None:
-        """Tell whether the run is to end here, and how; None to go on."""
+        """Return how the run ends here, or None to continue."""
         progress = self.progress
         if progress.skipped >= PATIENCE:
             return "diverged"
@@ -116,7 +154,7 @@ class Run:
         budget = self.config.max_seconds
         if budget is not None and self.world.any(progress.seconds >= budget):
             return "budget"
-        if self.world.any(self.interruption.requested is not None):
+        if self.world.any(bool(self.requested)):
             return "interrupted"
         return None
 
@@ -131,14 +169,7 @@ class Run:
     # ------------------------------------------------------------------ the end
 
     def end(self, status: Status) -> Outcome:
-        """Evaluate and save for the last time, and write down how the run ended.
-
-        Args:
-            status: From :meth:`verdict`.
-
-        Returns:
-            What the caller of :func:`snopt.lab.train.train` gets.
-        """
+        """Evaluate and save for the last time, and record how the run ended."""
         complete = status in ("finished", "target", "budget")
         if complete and self.progress.evaluated != self.progress.iteration:
             self.evaluate("valid")
@@ -176,7 +207,7 @@ class Run:
         return outcome
 
     def fail(self, error: BaseException) -> None:
-        """Write down that an exception ended the run."""
+        """Record that an exception ended the run."""
         self.record.fail(f"{type(error).__name__}: {error}", **self._place())
         self.record.tell(lambda listener: listener.on_end(None))
 
@@ -195,23 +226,23 @@ class Run:
             value = progress.last["valid"][name]
             return f"reached {name} {value:.6g} (wanted {target:g}) {at}."
         if status == "budget":
-            return f"used up its {config.max_seconds:g} s {at}."
+            return f"reached its limit of {config.max_seconds:g} s {at}."
         if status == "interrupted":
             return (
-                f"interrupted {at}. Everything is saved; resume it with --resume {self.folder}, "
-                "or in Python with train(..., resume=True)."
+                f"interrupted {at}. A checkpoint is saved; resume with --resume {self.folder}, or "
+                "in Python with train(..., resume=True)."
             )
         if status == "diverged":
-            kept = "Nothing" if self.saved is None else f"Iteration {self.saved}"
+            kept = "none" if self.saved is None else f"iteration {self.saved}"
             return (
-                f"diverged {at}: no update {PATIENCE} times in a row, because {progress.trouble}. "
-                "Look for NaN in the data, lower the learning rate, or raise the damping. "
-                f"{kept} is saved."
+                f"diverged {at}: {PATIENCE} iterations in a row made no update, because "
+                f"{progress.trouble}. Look for NaN in the data, lower the learning rate, or raise "
+                f"the damping. Latest checkpoint: {kept}."
             )
         return f"finished {at}."
 
     def _draw(self) -> None:
-        """Let the task draw the model for the report; a picture that fails is no failure."""
+        """Write the task's pictures for the report; an error in drawing does not end the run."""
         picture = getattr(self.task, "picture", None)
         if picture is None or not self.world.first:
             return

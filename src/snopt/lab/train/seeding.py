@@ -1,4 +1,4 @@
-"""Random numbers that do not depend on what was computed before, and can be saved."""
+"""Random numbers and the order of the data: both follow from the seed, and can be restored."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-__all__ = ["generator", "isolated", "rng_state", "seed_all", "set_rng_state", "subseed"]
+__all__ = ["Order", "isolated", "rng_state", "seed_all", "set_rng_state"]
 
 
 def subseed(seed: int, *purpose: object) -> int:
-    """Derive a seed for one purpose; seeds for different purposes have nothing in common.
-
-    Args:
-        seed: The seed of the run.
-        purpose: What the numbers are for, for example ``"order", epoch``.
-
-    Returns:
-        A number below 2³², which every library accepts.
+    """Derive an independent seed below 2³² for one purpose, for example ``"order", epoch``.
 
     Example:
         >>> subseed(0, "order", 1) == subseed(0, "order", 1) != subseed(0, "order", 2)
@@ -30,17 +24,6 @@ def subseed(seed: int, *purpose: object) -> int:
     """
     text = "/".join(map(str, (seed, *purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-
-
-def generator(seed: int, *purpose: object) -> torch.Generator:
-    """Make a generator of its own for one purpose.
-
-    Example:
-        >>> a, b = (torch.rand(1, generator=generator(0, "noise")) for _ in range(2))
-        >>> bool(a == b)
-        True
-    """
-    return torch.Generator().manual_seed(subseed(seed, *purpose))
 
 
 def seed_all(seed: int, *purpose: object) -> None:
@@ -60,10 +43,7 @@ def seed_all(seed: int, *purpose: object) -> None:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of the global generators as tensors and plain values.
-
-    They can be loaded with ``weights_only=True``.
-    """
+    """Return the state of the global generators, in a form that ``weights_only=True`` can load."""
     name, keys, *rest = np.random.get_state()
     return {
         "python": random.getstate(),
@@ -74,7 +54,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put the global generators back to where :func:`rng_state` found them.
+    """Restore the global generators from :func:`rng_state`.
 
     Example:
         >>> state = rng_state()
@@ -93,10 +73,10 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def isolated(seed: int, *purpose: object) -> Iterator[None]:
-    """Compute with fresh random numbers and leave the global generators as they were.
+    """Seed the global generators inside the context, and restore them afterwards.
 
-    Evaluation happens in here: it gives the same numbers for the same weights, and how often it
-    happens does not change what is learnt.
+    Evaluation runs in it: the same weights give the same metrics, and how often a run evaluates
+    does not change the training.
 
     Example:
         >>> before = torch.get_rng_state()
@@ -111,3 +91,57 @@ def isolated(seed: int, *purpose: object) -> Iterator[None]:
         yield
     finally:
         set_rng_state(state)
+
+
+class Order:
+    """The order of the training examples.
+
+    Every epoch is a permutation drawn from ``(seed, epoch)`` and cut into batches of equal size. A
+    resumed run needs nothing but its iteration, and runs with the same seed see the same batches
+    whatever their optimizer. The last, incomplete batch of an epoch is dropped.
+
+    Each of several processes takes an equal part of every batch; together they see the batches of
+    one process.
+
+    Example:
+        >>> order = Order(examples=10, batch_size=4, seed=0)
+        >>> order.per_epoch, order.epoch(iteration=2)
+        (2, 1)
+        >>> whole = order.indices(iteration=0)
+        >>> parts = [Order(10, 4, seed=0, rank=r, ranks=2).indices(0) for r in range(2)]
+        >>> torch.equal(torch.cat(parts), whole)
+        True
+    """
+
+    def __init__(
+        self, examples: int, batch_size: int, seed: int, *, rank: int = 0, ranks: int = 1
+    ) -> None:
+        if examples == 0:
+            raise ValueError("there are no training examples: the task's `train` is empty.")
+        if batch_size % ranks:
+            raise ValueError(
+                f"batch_size = {batch_size} cannot be split equally among {ranks} processes; "
+                f"choose a multiple of {ranks}."
+            )
+        if examples < ranks:
+            raise ValueError(f"{examples} training examples are too few for {ranks} processes.")
+        self.examples, self.seed = examples, seed
+        self.batch_size = min(batch_size, examples - examples % ranks)
+        self.per_epoch = examples // self.batch_size
+        self.part = self.batch_size // ranks
+        self.offset = rank * self.part
+        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.long)
+
+    def epoch(self, iteration: int) -> int:
+        """Return the epoch of an iteration; both count from 0."""
+        return iteration // self.per_epoch
+
+    def indices(self, iteration: int) -> Tensor:
+        """Return this process's part of a batch; iterations count from 0."""
+        epoch, position = divmod(iteration, self.per_epoch)
+        if epoch != self._epoch:
+            shuffle = torch.Generator().manual_seed(subseed(self.seed, "order", epoch))
+            self._permutation = torch.randperm(self.examples, generator=shuffle)
+            self._epoch = epoch
+        start = position * self.batch_size + self.offset
+        return self._permutation[start : start + self.part]

@@ -1,25 +1,50 @@
-"""One update of the parameters."""
+"""One update of the parameters, and what it cost."""
 
 from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from snopt.adjoint import NeuralODE
 from snopt.base.errors import SolveError
 from snopt.lab.train.parallel import World
 from snopt.lab.train.task import Parts
 from snopt.optim import SNOpt
 
-__all__ = ["Update"]
+if sys.platform != "win32":
+    import resource
+
+__all__ = ["Meter", "Update", "to_device"]
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Move a batch: anything with ``.to``, or nested tuples, lists and dictionaries of it.
+
+    Example:
+        >>> to_device((torch.ones(1), None), torch.device("cpu"))
+        (tensor([1.]), None)
+    """
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return {name: to_device(part, device) for name, part in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        parts = [to_device(part, device) for part in batch]
+        named = hasattr(batch, "_fields")
+        return type(batch)(*parts) if named else type(batch)(parts)
+    return batch
 
 
 class _NotFinite(Exception):
-    """The loss cannot be used; the message says why."""
+    """The loss is not finite; the message says why."""
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
@@ -35,10 +60,16 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
 
 
 class Update:
-    """Evaluates the loss of a batch, its gradient, and steps every optimizer, the horizon's last.
+    """Evaluate the loss of a batch and its gradient, then step the optimizers and the horizon.
 
-    Where the loss is not finite, or a solve failed, no parameter changes: :class:`snopt.SNOpt`
-    is told, since it may have values to go back to, and the others are not stepped.
+    If the loss is not finite or a solve fails, no parameter changes. :class:`snopt.SNOpt` is told
+    so, since it may roll back to earlier values; the other optimizers are not stepped.
+
+    Args:
+        loss: Loss of a batch.
+        parts: The optimizers and the horizon.
+        clip: Largest norm of the gradient.
+        world: The processes that train together.
 
     Example:
         >>> model = nn.Linear(1, 1)
@@ -59,14 +90,6 @@ class Update:
         clip: float | None = None,
         world: World | None = None,
     ) -> None:
-        """Look at the optimizers.
-
-        Args:
-            loss: The loss of a batch.
-            parts: The optimizers are taken from here.
-            clip: Largest norm of the gradient.
-            world: The processes that train together.
-        """
         self.loss, self.clip, self.world = loss, clip, world or World()
         self.horizon = parts.horizon
         self.optimizers = [(o, needs_closure(o)) for o in parts.optimizers]
@@ -76,12 +99,9 @@ class Update:
     def __call__(self, batch: Any) -> tuple[float, str | None]:
         """Make one update.
 
-        Args:
-            batch: What the loss is of.
-
         Returns:
-            The loss before the update, the mean over processes; and why no update was made, None
-            if one was.
+            The loss before the update, averaged over processes; and why no update was made, or
+            None.
         """
         losses: list[float] = []
 
@@ -108,14 +128,14 @@ class Update:
         return losses[0], None
 
     def _differentiate(self, batch: Any) -> float:
-        """Leave the gradient of the loss in the parameters; return the loss."""
+        """Compute the gradients; return the loss."""
         reason = ""
         try:
             loss = self.loss(batch)
             value = float(loss.detach())
         except SolveError as error:
             value, reason = math.nan, f"a solve failed: {error}"
-        # All processes agree here, before the collective work of the backward pass begins.
+        # All processes agree here, before the collectives of the backward pass.
         value = self.world.mean(value)
         if not math.isfinite(value):
             raise _NotFinite(reason or f"the loss is {value}")
@@ -130,23 +150,82 @@ class Update:
         return value
 
     def _snapshot(self) -> list[Tensor]:
-        """Copy the parameters if an optimizer moves them before it knows the loss."""
+        """Copy the parameters if an optimizer moves them before it evaluates the loss."""
         if any(closing for _, closing in self.optimizers):
             return [p.detach().clone() for p in self.parameters]
         return []
 
     @torch.no_grad()
     def _abandon(self, before: list[Tensor]) -> None:
-        """Undo what was begun."""
+        """Undo an update that cannot be finished."""
         for param, value in zip(self.parameters, before, strict=False):
             param.copy_(value)
         for optimizer, closing in self.optimizers:
             optimizer.zero_grad()
             if closing:
-                # Its history has seen a loss that is not one.
+                # Its history contains a loss that is not finite.
                 optimizer.state.clear()
             elif isinstance(optimizer, SNOpt):
                 optimizer.step(lambda: math.nan)
 
     def _skipped(self) -> int:
         return sum(o.counts.skipped for o, _ in self.optimizers if isinstance(o, SNOpt))
+
+
+class Meter:
+    """Counts evaluations of a model's blocks, and measures peak memory.
+
+    On a GPU the memory is what torch allocated, elsewhere the resident memory of the process.
+
+    Example:
+        >>> class Decay(nn.Module):
+        ...     def forward(self, t, x):
+        ...         return -x
+        >>> block = NeuralODE(Decay(), horizon=1.0)
+        >>> meter = Meter(block, torch.device("cpu"))
+        >>> meter.reset()
+        >>> _ = block(torch.ones(1, 2))
+        >>> counts = meter.read()
+        >>> counts["nfe_forward"] == block.stats.nfe_forward, counts["horizon"]
+        (True, [1.0])
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+        self.device = device
+
+    def reset(self) -> None:
+        """Reset the counts and the peak."""
+        for block in self.blocks:
+            block.totals.reset()
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        else:
+            # Linux can reset the peak of a process; other systems cannot.
+            with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
+                file.write(b"5")
+
+    def read(self) -> dict[str, Any]:
+        """Return the counts and the peak memory since the last reset, for a record."""
+        counts: dict[str, Any] = {
+            "nfe_forward": sum(block.totals.nfe_forward for block in self.blocks),
+            "nfe_backward": sum(block.totals.nfe_backward for block in self.blocks),
+            "memory_mb": self.memory(),
+        }
+        if self.blocks:
+            counts["horizon"] = [block.horizon for block in self.blocks]
+        return counts
+
+    def memory(self) -> float | None:
+        """Return the peak memory in megabytes, None where the system does not tell."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 2**20
+        if sys.platform == "win32":
+            return None
+        with suppress(OSError, StopIteration):
+            # ru_maxrss would include what the process was before it executed this program.
+            status = Path("/proc/self/status").read_text("ascii").splitlines()
+            line = next(line for line in status if line.startswith("VmHWM:"))
+            return round(int(line.split()[1]) / 2**10, 1)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -1,4 +1,4 @@
-"""What a run is made of: a task, the parts that learn it, a configuration, an outcome."""
+"""What a run consists of: a task, a model with its optimizers, a configuration, an outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 Metrics: TypeAlias = dict[str, float]
 Status: TypeAlias = Literal["finished", "target", "budget", "interrupted", "diverged"]
 
-#: What the process should return to its shell. 130 is what shells give a command ended by Ctrl-C.
+#: Exit codes of a process; 130 is the shells' code for Ctrl-C.
 EXIT_CODES: dict[Status, int] = {
     "finished": 0,
     "target": 0,
@@ -49,19 +49,19 @@ class Examples(Protocol):
 
 
 class Task(Protocol):
-    """What is to be learnt. Any object with these names is a task; there is nothing to inherit.
+    """What to learn. Any object with these names is a task; there is no base class to inherit.
 
-    A task may also have a method ``picture(model)``. What it returns is written to the folder
-    ``pictures`` at the end of a run, for the report: a dictionary with a ``"kind"``, or several
-    of them by file name.
+    A task may also have a method ``picture(model)``. It returns a dictionary with a ``"kind"``, or
+    several of them by file name; they are written to ``pictures`` at the end of a run, for the
+    report.
 
     Attributes:
-        name: What the task is called in records.
-        metric: The metric that matters, among those of :meth:`metrics`.
-        mode: Whether more of it is better (``"max"``) or less (``"min"``).
-        train: Examples to learn from.
-        valid: Examples to evaluate on while learning; None for no evaluation.
-        test: Examples to evaluate on once, at the end; None for no such evaluation.
+        name: Name of the task in records.
+        metric: The metric that runs are judged by, among those of :meth:`metrics`.
+        mode: ``"max"`` if larger values of it are better, else ``"min"``.
+        train: Training examples.
+        valid: Examples to evaluate on during training; None for no evaluation.
+        test: Examples to evaluate on once, at the end; None for no evaluation.
     """
 
     @property
@@ -78,7 +78,7 @@ class Task(Protocol):
     def test(self) -> Examples | None: ...  # noqa: D102
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the mean loss of a batch, to be differentiated."""
+        """Return the mean loss of a batch."""
         ...
 
     def metrics(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
@@ -90,7 +90,7 @@ class Task(Protocol):
 
 
 class Scheduler(Protocol):
-    """A learning-rate schedule that steps once an iteration; torch's are such."""
+    """A learning-rate schedule, stepped once per iteration, such as torch's."""
 
     def step(self) -> Any: ...  # noqa: D102
     def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
@@ -102,10 +102,10 @@ class Parts:
     """What changes during a run, and is saved in checkpoints.
 
     Attributes:
-        model: The model, not wrapped: :func:`train` wraps it when several processes train it.
-        optimizer: One optimizer, or several that share out the parameters.
+        model: The model, not wrapped: :func:`train` wraps it for several processes.
+        optimizer: One optimizer, or several for different parameters.
         schedulers: Learning-rate schedules, stepped after every iteration.
-        horizon: Learns the horizon beside them, stepped after the optimizers.
+        horizon: Learns the integration time; stepped after the optimizers.
     """
 
     model: nn.Module
@@ -115,7 +115,7 @@ class Parts:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """All optimizers, also when there is one only."""
+        """The optimizers, as a list."""
         if isinstance(self.optimizer, torch.optim.Optimizer):
             return [self.optimizer]
         return list(self.optimizer)
@@ -123,21 +123,20 @@ class Parts:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long a run is, and what happens when.
+    """How long a run is, and when it evaluates and saves.
 
     Attributes:
         iterations: Updates to make. Give this, or ``epochs``, or ``max_seconds``.
-        epochs: Passes over the training examples; the last, incomplete batch of a pass is left
-            out, so that all batches have one size.
-        batch_size: Examples of an update, all processes together.
-        eval_batch_size: Examples of an evaluation's batches.
-        seed: Decides the order of the data and the random numbers of the run.
-        evaluate_every: Iterations between evaluations on ``task.valid``; once an epoch if not
-            given. The untrained and the final model are evaluated always.
+        epochs: Passes over the training examples; the last, incomplete batch of a pass is dropped.
+        batch_size: Examples per update, over all processes.
+        eval_batch_size: Examples per batch of an evaluation.
+        seed: Seed of the order of the data and of the random numbers of the run.
+        evaluate_every: Iterations between evaluations on ``task.valid``; default once per epoch.
+            The untrained and the final model are always evaluated.
         until: Stop when a validation metric is reached, for example ``("accuracy", 0.98)``.
-        max_seconds: Stop after so many seconds of training (evaluation not counted).
-        checkpoint_every: Iterations between checkpoints; after every evaluation if not given.
-        keep: How many checkpoints are kept.
+        max_seconds: Stop after this many seconds of training, evaluation not counted.
+        checkpoint_every: Iterations between checkpoints; default after every evaluation.
+        keep: How many checkpoints to keep.
         clip: Largest norm of the gradient.
         record_every: Iterations between records of steps.
 
@@ -175,17 +174,14 @@ class TrainConfig:
                 raise ValueError(f"{name} is {value}; it must be positive.")
         if self.iterations is not None and self.epochs is not None:
             raise ValueError(
-                f"iterations = {self.iterations} and epochs = {self.epochs} both say how long the "
-                "run is; give one of them."
+                f"iterations = {self.iterations} and epochs = {self.epochs} both set the length of "
+                "the run; give one of them."
             )
         if self.iterations is None and self.epochs is None and self.max_seconds is None:
             raise ValueError("the run would never end; give iterations, epochs or max_seconds.")
 
     def total(self, per_epoch: int) -> int | None:
         """Return the number of updates of the run; None if only time ends it.
-
-        Args:
-            per_epoch: The number of updates in one pass over the examples.
 
         Example:
             >>> TrainConfig(epochs=3).total(per_epoch=100)
@@ -199,14 +195,14 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        status: ``finished`` all iterations, reached the ``target``, used up its time
+        status: ``finished`` all iterations, reached the ``target``, reached ``max_seconds``
             (``budget``), was ``interrupted``, or ``diverged``.
         iteration: Updates made.
         seconds: Seconds of training, evaluation not counted.
         best: The best validation value of the task's metric; None without an evaluation.
         last: The latest metrics of each split.
         folder: The run folder.
-        message: One sentence for people.
+        message: The same in a sentence.
     """
 
     status: Status
@@ -224,10 +220,7 @@ class Outcome:
 
 
 class Listener(Protocol):
-    """Something that watches a run: a progress bar, a writer of another format.
-
-    It is called in the first process only.
-    """
+    """Receives the records of a run, in the first process: a progress bar, another file format."""
 
     def on_start(self, total: int | None, config: TrainConfig) -> None:
         """Called once, before anything is computed; ``total`` is the number of iterations."""
@@ -243,7 +236,7 @@ class Listener(Protocol):
 
 
 def better(mode: str, value: float, than: float | None) -> bool:
-    """Tell whether a metric's value is an improvement.
+    """Tell whether a value of a metric is an improvement.
 
     Example:
         >>> better("max", 0.9, 0.8), better("min", 0.9, 0.8), better("min", math.nan, None)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from snopt.lab.config import OptimizerName
+from snopt.lab.optimizers import find
 from snopt.lab.paper.arms import finals_text, runs_of, trainings
 from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.lab.paper.items.accuracy import tuned_arms
@@ -16,13 +15,11 @@ from snopt.lab.report.summary import seconds_per_iteration
 __all__ = ["OTHERS"]
 
 BESIDE: tuple[OptimizerName, ...] = ("adam", "adamw", "muon", "soap", "singd", "snopt")
-PACKAGES: dict[OptimizerName, str] = {"soap": "pytorch_optimizer", "singd": "singd"}
-"""What those need that torch has not."""
 
 
 def _optimizers() -> tuple[OptimizerName, ...]:
     """Return those that can be run here."""
-    return tuple(o for o in BESIDE if o not in PACKAGES or find_spec(PACKAGES[o]) is not None)
+    return tuple(name for name in BESIDE if find(name).installed)
 
 
 def _jobs(space: Space) -> list[Job]:
@@ -44,8 +41,8 @@ def _result(space: Space) -> Result:
     columns = ["data set", "method", "rate", "test accuracy, %", "seconds an iteration"]
     table = Table("Optimizers beyond the paper's, tuned alike.", columns, rows)
     missing = [
-        f"{METHODS[name]} is left out: `pip install {package}`."
-        for name, package in PACKAGES.items()
+        f"{METHODS[name]} is left out: `pip install {find(name).package}`."
+        for name in BESIDE
         if name not in _optimizers()
     ]
     cuts = [note for task in image_tasks(space) if (note := cut_note(task, space.scale))]

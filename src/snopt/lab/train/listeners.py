@@ -1,24 +1,25 @@
-"""Progress of a run on the terminal: a bar, or plain lines."""
+"""Listeners of a run: progress on the terminal (a bar or plain lines), and TensorBoard."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from snopt.base.errors import unknown
 from snopt.lab.train.task import Listener, Outcome, TrainConfig
 
-__all__ = ["PlainProgress", "RichProgress", "progress"]
+__all__ = ["PlainProgress", "RichProgress", "TensorBoard", "progress"]
 
 
 def progress(style: Literal["auto", "rich", "plain", "quiet"] = "auto") -> list[Listener]:
-    """Return the listeners for a way of showing progress.
+    """Return listeners that show progress.
 
     Args:
-        style: ``"rich"`` for a bar, ``"plain"`` for lines, ``"quiet"`` for nothing; ``"auto"``
-            shows a bar on a terminal if rich is installed, and lines elsewhere.
+        style: ``"rich"`` for a bar, ``"plain"`` for lines, ``"quiet"`` for none; ``"auto"`` is a
+            bar on a terminal if rich is installed, else lines.
 
     Example:
         >>> progress("quiet")
@@ -43,7 +44,7 @@ def _has_rich() -> bool:
 
 
 def _number(value: Any) -> str:
-    """Write a number shortly; a metric that was not finite is missing from records.
+    """Format a number; one that is not finite is None in records.
 
     Example:
         >>> _number(0.123456), _number(None)
@@ -53,7 +54,7 @@ def _number(value: Any) -> str:
 
 
 def describe_step(record: Mapping[str, Any]) -> str:
-    """Say what matters of a step.
+    """Summarize a step.
 
     Example:
         >>> describe_step({"loss": 0.5, "nfe_forward": 14, "nfe_backward": 12})
@@ -66,7 +67,7 @@ def describe_step(record: Mapping[str, Any]) -> str:
 
 
 def describe_metrics(record: Mapping[str, Any]) -> str:
-    """Say the metrics of an evaluation.
+    """Summarize an evaluation.
 
     Example:
         >>> describe_metrics({"split": "valid", "metrics": {"loss": 0.5, "accuracy": 0.9}})
@@ -77,15 +78,14 @@ def describe_metrics(record: Mapping[str, Any]) -> str:
 
 
 class PlainProgress:
-    """A line for every evaluation, and one every few seconds in between."""
+    """Print a line for every evaluation, and one every few seconds in between.
+
+    Args:
+        stream: Where to print; default standard error.
+        every: Seconds between lines about steps.
+    """
 
     def __init__(self, stream: TextIO | None = None, every: float = 10.0) -> None:
-        """Choose where lines go.
-
-        Args:
-            stream: Where; the standard error stream if not given.
-            every: Seconds between lines about steps.
-        """
         self.stream, self.every = stream, every
         self.total: int | None = None
         self._last = time.monotonic()
@@ -94,11 +94,11 @@ class PlainProgress:
         print(text, file=self.stream or sys.stderr, flush=True)
 
     def on_start(self, total: int | None, config: TrainConfig) -> None:
-        """Remember how long the run is."""
+        """Store the number of iterations."""
         self.total = total
 
     def on_record(self, record: Mapping[str, Any]) -> None:
-        """Write a line, if it is time for one."""
+        """Print a line, if one is due."""
         kind = record["kind"]
         if kind == "start" and record["resumed_from"] is not None:
             self._say(f"resumed from iteration {record['resumed_from']}")
@@ -113,12 +113,12 @@ class PlainProgress:
         return f"{record['iteration']:>7}{of}  {record['seconds']:8.1f} s"
 
     def on_end(self, outcome: Outcome | None) -> None:
-        """Say how it ended."""
+        """Print how the run ended."""
         self._say(outcome.message if outcome else "the run failed")
 
 
 class RichProgress:
-    """A bar with the time left, loss, evaluations of the field and metrics; needs ``rich``."""
+    """Show a bar with remaining time, loss, NFE and metrics; needs ``rich``."""
 
     def __init__(self) -> None:
         try:
@@ -127,16 +127,16 @@ class RichProgress:
             from rich.table import Column
         except ImportError as error:
             raise ImportError(
-                "a progress bar needs rich: pip install 'snopt[cli]', or choose plain progress"
+                "a progress bar needs rich: pip install 'snopt[lab]', or choose plain progress"
             ) from error
         self._bars = bars.Progress(
-            # All in 80 columns: the first thing that a narrow terminal cuts is the last.
+            # Fits into 80 columns; a narrower terminal cuts the last column first.
             bars.BarColumn(bar_width=12),
             bars.MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=9)),
             bars.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True, min_width=5)),
             bars.TextColumn("{task.fields[step]}  {task.fields[metric]}"),
             console=Console(stderr=True),
-            # Drawing takes time from the training it reports on.
+            # Drawing takes time from the training.
             refresh_per_second=4,
         )
 
@@ -146,7 +146,7 @@ class RichProgress:
         self._bars.start()
 
     def on_record(self, record: Mapping[str, Any]) -> None:
-        """Move the bar."""
+        """Update the bar."""
         if record["kind"] == "start" and record["resumed_from"] is not None:
             self._bars.update(self._task, completed=record["resumed_from"])
             self._bars.console.print(f"resumed from iteration {record['resumed_from']}")
@@ -155,13 +155,62 @@ class RichProgress:
             self._bars.update(self._task, completed=record["iteration"], step=step)
         elif record["kind"] == "eval":
             metrics = record["metrics"]
-            # The loss of the step is there already; what else is measured is what matters.
+            # The bar already shows the loss of the step.
             shown = {n: x for n, x in metrics.items() if n != "loss"} or metrics
             metric = describe_metrics({**record, "metrics": shown})
             self._bars.update(self._task, metric=metric)
 
     def on_end(self, outcome: Outcome | None) -> None:
-        """Leave the bar as it is and say how the run ended."""
+        """Stop the bar and print how the run ended."""
         self._bars.stop()
         if outcome is not None:
             self._bars.console.print(outcome.message, highlight=False)
+
+
+class TensorBoard:
+    """Write the numbers of all records as TensorBoard events.
+
+    Args:
+        folder: Where to write, for example ``tensorboard`` in the run folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "TensorBoard is not installed: pip install 'snopt[tensorboard]'"
+            ) from error
+        self._writer = SummaryWriter(str(folder))
+
+    def on_start(self, total: int | None, config: TrainConfig) -> None:
+        """Do nothing."""
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """Write the numbers of a step or an evaluation."""
+        if record["kind"] == "step":
+            for name, value in _flat(record).items():
+                self._writer.add_scalar(f"train/{name}", value, record["iteration"])
+        elif record["kind"] == "eval":
+            for name, value in record["metrics"].items():
+                self._writer.add_scalar(f"{record['split']}/{name}", value, record["iteration"])
+
+    def on_end(self, outcome: Outcome | None) -> None:
+        """Close the writer."""
+        self._writer.close()
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a step by name; entries of lists are numbered.
+
+    Example:
+        >>> _flat({"kind": "step", "iteration": 3, "loss": 0.5, "horizon": [1.0]})
+        {'loss': 0.5, 'horizon/0': 1.0}
+    """
+    flat: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, (int, float)) and name != "iteration":
+            flat[name] = value
+        elif isinstance(value, list):
+            flat.update({f"{name}/{i}": item for i, item in enumerate(value)})
+    return flat

@@ -1,0 +1,109 @@
+"""What the commands share: the options of runs, and the error for a wrong command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from snopt.base.errors import unknown
+from snopt.lab.config import Experiment, HorizonPolicy, Scale
+from snopt.lab.optimizers import OPTIMIZERS
+from snopt.lab.recipes import recipe, with_settings
+from snopt.lab.recipes.run import lengthened
+from snopt.lab.train import Listener, TensorBoard, progress
+
+__all__ = ["DEFAULTS", "OptimizerName", "RunOptions", "UsageError", "usage"]
+
+if TYPE_CHECKING:
+    OptimizerName = str
+else:  # the choices that the command line offers
+    OptimizerName = Literal[tuple(OPTIMIZERS)]
+
+
+class UsageError(ValueError):
+    """The command line asks for something that does not exist or makes no sense."""
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Turn a :class:`ValueError` into a :class:`UsageError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of every command that trains.
+
+    Attributes:
+        scale: full: the paper's set-up; cpu: minutes on two cores; smoke: seconds.
+        iterations: updates to make, instead of the recipe's.
+        epochs: passes over the data, instead of the recipe's.
+        until: stop a run when a validation metric is reached, for example accuracy=0.98.
+        max_seconds: stop a run after this many seconds of training.
+        set: settings as key=value: lr=0.01, train.batch_size=64, model.width=32 ...
+        quiet: show no progress.
+    """
+
+    scale: Scale = "cpu"
+    iterations: int | None = None
+    epochs: int | None = None
+    until: str | None = None
+    max_seconds: float | None = None
+    set: tuple[str, ...] = ()
+    quiet: bool = False
+
+    def experiment(
+        self, task: str, optimizer: str, seed: int = 0, horizon: HorizonPolicy = "fixed"
+    ) -> Experiment:
+        """Return a recipe with these options.
+
+        Example:
+            >>> options = RunOptions(until="accuracy=0.9", set=("train.batch_size=64",))
+            >>> train = options.experiment("digits", "adam").train
+            >>> train.until, train.batch_size
+            (('accuracy', 0.9), 64)
+        """
+        with usage():
+            config = recipe(task, optimizer, self.scale)
+            config = replace(
+                config,
+                train=replace(config.train, seed=seed),
+                horizon=replace(config.horizon, policy=horizon),
+            )
+            return self.limited(with_settings(config, self.set))
+
+    def limited(self, config: Experiment) -> Experiment:
+        """Change when an experiment ends."""
+        with usage():
+            config = lengthened(config, self.iterations, self.epochs)
+            limits: dict[str, Any] = {}
+            if self.until is not None:
+                limits["until"] = self._target(config)
+            if self.max_seconds is not None:
+                limits["max_seconds"] = self.max_seconds
+            return replace(config, train=replace(config.train, **limits))
+
+    def _target(self, config: Experiment) -> tuple[str, float]:
+        name, _, text = (self.until or "").partition("=")
+        if name not in (config.metric, "loss"):
+            raise unknown(f"metric of {config.task}", name, [config.metric, "loss"])
+        try:
+            return name, float(text)
+        except ValueError as error:
+            raise ValueError(
+                f"--until {self.until}: {text!r} is not a number; write for example {name}=0.98"
+            ) from error
+
+    def listeners(self, folder: Path, *, tensorboard: bool = False) -> list[Listener]:
+        """Make the listeners of a run."""
+        found = progress("quiet" if self.quiet else "auto")
+        return [*found, TensorBoard(folder / "tensorboard")] if tensorboard else found
+
+
+DEFAULTS = RunOptions()
