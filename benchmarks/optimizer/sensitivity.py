@@ -1,0 +1,189 @@
+"""How much SNOpt's settings matter: each is varied alone around the default, on digits.
+
+    python -m benchmarks.sensitivity            # eight minutes on one core; writes the results
+    python -m benchmarks.sensitivity --draw     # the figure and the table of docs/settings.md
+
+100 iterations of the 64-dimensional tanh flow of ``benchmarks.optimizer_tasks`` with three seeds
+that no default was chosen by. ``conv`` needs convolutions and has a small model of its own. A
+run whose solve fails, or takes more than 200 steps, is counted as failed and has no figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import snopt
+from benchmarks.files import environment
+from benchmarks.optimizer_learning import evaluate
+from benchmarks.optimizer_tasks import ConvField, TanhField, digits
+from benchmarks.files import put
+from benchmarks.files import markdown
+from snopt import KroneckerOptions, SNOpt, UniformGrid
+
+ROOT = Path(__file__).parent
+RESULTS, PAGE = ROOT / "results" / "sensitivity.json", ROOT.parent / "docs" / "settings.md"
+SEEDS, ITERATIONS, LAST = (10, 11, 12), 100, 10
+RATES = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
+DEFAULT = "default"
+
+
+def flow(field: nn.Module) -> nn.Module:
+    return snopt.NeuralODE(field, rtol=1e-3, atol=1e-3, options={"max_num_steps": 200})
+
+
+def tanh_model() -> nn.Module:
+    return nn.Sequential(flow(TanhField(64)), nn.Linear(64, 10))
+
+
+def conv_model() -> nn.Module:
+    stem = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, 2, padding=1)]
+    head = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 10)]
+    return nn.Sequential(*stem, flow(ConvField(16)), nn.ReLU(), *head)
+
+
+def adam(rate: float) -> Callable[[nn.Module], Any]:
+    return lambda model: torch.optim.Adam(model.parameters(), lr=rate)
+
+
+def ours(**settings: Any) -> Callable[[nn.Module], Any]:
+    return lambda model: SNOpt(model, **settings)
+
+
+def factors(**options: Any) -> Callable[[nn.Module], Any]:
+    return ours(curvature=KroneckerOptions(**options))
+
+
+def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
+    """The optimizers of each setting, by value."""
+    amortized = {"rule": "amortized"}
+    loss = {"loss": "cross_entropy"}
+    return {
+        DEFAULT: {"": ours()},
+        "lr": {f"{v:g}": ours(lr=v) for v in RATES},
+        "lr of Adam": {f"{v:g}": adam(v) for v in RATES},
+        "lr of `rule='amortized'`": {f"{v:g}": ours(lr=v, **amortized) for v in RATES},
+        "lr of `rule='kronecker'`": {f"{v:g}": ours(lr=v, rule="kronecker") for v in RATES},
+        "rule": {v: ours(rule=v) for v in ("amortized", "kronecker")},
+        "refresh_first, refresh_every": {
+            f"{a}, {b}": ours(refresh_first=a, refresh_every=b)
+            for a, b in ((1, 1), (5, 5), (20, 100), (100, 100))
+        },
+        "damping": {f"{v:g}": ours(damping=v) for v in (1e-5, 1e-3, 1e-2)},
+        "damping of `rule='amortized'`": {
+            f"{v:g}": ours(damping=v, **amortized) for v in (0.01, 0.2)
+        },
+        "momentum": {f"{v:g}": ours(momentum=v) for v in (0.0, 0.5, 0.95)},
+        "decay": {f"{v:g}": ours(decay=v) for v in (0.9, 0.95, 0.999)},
+        "averaging": {f"{v:g}": factors(averaging=v) for v in (0.0, 0.5, 0.97)},
+        "terminal": {v: factors(terminal=v, **loss) for v in ("sampled", "ggn")},
+        "quadrature": {f"UniformGrid({n})": factors(quadrature=UniformGrid(n)) for n in (3, 30)},
+        "scope": {"ode": ours(scope="ode")},
+        "fallback_lr with `scope='ode'`": {
+            f"{v:g}": ours(scope="ode", fallback_lr=v) for v in (1e-3, 2e-2)
+        },
+        "graft": {v: ours(graft=v) for v in ("adam", "sgd")},
+        "conv, convolutional model": {v: factors(conv=v) for v in ("per_axis", "kfc")},
+    }
+
+
+def run(make: Callable[[nn.Module], Any], build: Callable[[], nn.Module], seed: int) -> Any:
+    """Train once; None if a solve fails."""
+    task = digits()
+    torch.manual_seed(seed)
+    model = build()
+    optimizer = make(model)
+    losses, start = [], time.process_time()
+    for (x, y), _ in zip(task.batches(seed), range(ITERATIONS), strict=False):
+        optimizer.zero_grad()
+        try:
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+        except snopt.SolveError:
+            return None
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    seconds = time.process_time() - start
+    try:
+        _, accuracy = evaluate(model, task)
+    except snopt.SolveError:
+        return None
+    return {"loss": mean(losses[-LAST:]), "accuracy": accuracy, "seconds": round(seconds, 2)}
+
+
+def measure() -> None:
+    torch.set_num_threads(1)
+    rows = []
+    for setting, values in settings().items():
+        build = conv_model if setting.startswith("conv") else tanh_model
+        for value, make in values.items():
+            runs = [run(make, build, seed) for seed in SEEDS]
+            done = [one for one in runs if one]
+            row: dict[str, Any] = {"setting": setting, "value": value, "failed": runs.count(None)}
+            for name in ("loss", "accuracy", "seconds") if done else ():
+                figures = [one[name] for one in done]
+                row[name] = {"mean": mean(figures), "each": figures}
+                row[name]["sd"] = stdev(figures) if len(figures) > 1 else None
+            rows.append(row)
+            print({**row, **{k: v["mean"] for k, v in row.items() if type(v) is dict}}, flush=True)
+    found = {"seeds": SEEDS, "iterations": ITERATIONS, "environment": environment(), "rows": rows}
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def spread(figures: dict[str, Any], digits: int) -> str:
+    sd = "" if figures["sd"] is None else f" ± {figures['sd']:.{digits}f}"
+    return f"{figures['mean']:.{digits}f}{sd}"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines, last = [], ""
+    for row in rows:
+        name = row["setting"] if row["setting"] != last else ""
+        last = row["setting"]
+        figures = ["–", "–"]
+        if "loss" in row:
+            figures = [spread(row["loss"], 4), spread(row["accuracy"], 1)]
+        failed = f"{row['failed']} of {len(SEEDS)} failed" if row["failed"] else ""
+        lines.append([name, row["value"], *figures, failed])
+    return markdown(["setting", "value", "training loss", "test accuracy, %", ""], lines)
+
+
+def draw() -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rows = json.loads(RESULTS.read_text())["rows"]
+    put(PAGE, {"sensitivity": table(rows)})
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    curves = {"lr": "SNOpt", "lr of `rule='amortized'`": "SNOpt, amortized", "lr of Adam": "Adam"}
+    for panel, what in zip(panels, ("loss", "accuracy"), strict=True):
+        for setting, label in curves.items():
+            found = [row for row in rows if row["setting"] == setting and what in row]
+            rates = [float(row["value"]) for row in found]
+            each = [row[what]["each"] for row in found]
+            (line,) = panel.plot(rates, [mean(figures) for figures in each], "o-", label=label)
+            low, high = [min(figures) for figures in each], [max(figures) for figures in each]
+            panel.fill_between(rates, low, high, alpha=0.15, color=line.get_color())
+        panel.set(xscale="log", xlabel="learning rate")
+        panel.grid(alpha=0.3)
+    panels[0].set(yscale="log", ylabel=f"training loss, last {LAST} of {ITERATIONS}")
+    panels[1].set(ylabel="test accuracy, %")
+    panels[0].legend()
+    figure.savefig(PAGE.parent / "sensitivity.png", dpi=110)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draw", action="store_true", help="figure and table, no measurement")
+    draw() if parser.parse_args().draw else measure()
