@@ -24,6 +24,7 @@ VARIANTS = {
     "image": ("image",),
     "ode_rnn": ("ode_rnn", "ode_rnn_compiled"),
     "cnf_miniboone": ("cnf_miniboone_small",),
+    "cnf_miniboone_small": ("cnf_miniboone_small",),
     "cnf_gas": ("cnf_gas",),
 }
 """The worker's workloads by the case they belong to."""

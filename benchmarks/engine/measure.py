@@ -81,13 +81,15 @@ PARTS = {
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--against", type=Path, metavar="SRC", help="another tree's src folder")
-    parser.add_argument("--cases", nargs="+", default=list(WORKLOADS), choices=WORKLOADS)
+    parser.add_argument("--cases", nargs="+", default=list(WORKLOADS), choices=CASES)
     parser.add_argument("--forms", nargs="+", help="only these forms of the fields")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, help="default: all")
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="default: all")
     parser.add_argument("--repeats", type=int, default=11, help="rounds of timing")
     parser.add_argument("--quick", action="store_true", help="three rounds, time and work only")
-    parser.add_argument("--out", type=Path, help="default: results/engine.json; none with --against")
+    parser.add_argument(
+        "--out", type=Path, help="default: results/engine.json; none with --against"
+    )
     parser.add_argument("--peak", nargs=3, metavar=("CASE", "FORM", "CONTENDER"))
 
 
@@ -100,6 +102,8 @@ def main(chosen: argparse.Namespace) -> None:
     if chosen.quick:
         chosen.repeats = 3
     if chosen.against:
+        if strange := set(chosen.cases) - set(against.VARIANTS):
+            raise SystemExit(f"{sorted(strange)}: --against knows {list(against.VARIANTS)}")
         if chosen.forms or chosen.contenders or chosen.parts:
             raise SystemExit("--forms, --contenders and --parts are of the run against torchdiffeq")
         found = against.compare(chosen.against, chosen.cases, chosen.repeats)

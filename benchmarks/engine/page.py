@@ -14,8 +14,17 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.files import DOCS, RESULTS, WORKLOADS, label, markdown, put, read, spread
-from benchmarks.files import surroundings
+from benchmarks.files import (
+    DOCS,
+    RESULTS,
+    WORKLOADS,
+    label,
+    markdown,
+    put,
+    read,
+    spread,
+    surroundings,
+)
 from snopt.lab.paper.curves import clean
 
 Measured = dict[str, Any]
@@ -151,7 +160,9 @@ def figures(engine: Measured, memory: Measured) -> None:
     def growth(axes: Axes) -> None:
         for name, megabytes in memory["megabytes"].items():
             style = "--" if name.startswith("torchdiffeq") else "-"
-            axes.plot(memory["steps"], megabytes, style, marker="o", color=COLOURS[name], label=name)
+            axes.plot(
+                memory["steps"], megabytes, style, marker="o", color=COLOURS[name], label=name
+            )
         clean(axes, "steps", "peak memory, MB", "Memory of one gradient, 128 × 256 state")
         axes.set(xscale="log", yscale="log")
         axes.set_xticks(memory["steps"], [str(steps) for steps in memory["steps"]])

@@ -1,7 +1,5 @@
 """What SNOpt costs over Adam: time of an iteration and peak memory on the four workloads.
 
-    python -m benchmarks.optimizer.cost [--cases ...] [--repeats N] [--memory] [--save]
-
 All run the whole iteration (zero_grad, forward, backward, step) at learning rate zero, so that the
 work stays the same; rounds are interleaved and ratios taken within a round.
 
@@ -17,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,12 +22,11 @@ from torch import Tensor, nn
 
 from benchmarks.engine.cases import CASES, build
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING
-from benchmarks.files import environment
+from benchmarks.files import RESULTS, WORKLOADS, environment, write
 from benchmarks.timing import interleave, ratios, summary
 from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.optim import SNOpt
 
-RESULTS = Path(__file__).parent / "results"
 REFRESH_EVERY = 100
 STEPS = 20
 """How many steps are timed together."""
@@ -129,8 +125,8 @@ def measure(case: str, repeats: int, compiled: bool) -> dict[str, Any]:
     }
     times = interleave(runs, repeats, SETTLING)
     times["amortised"] = [
-        adam + snopt_step - adam_step + (refresh - plain) / REFRESH_EVERY
-        for adam, snopt_step, adam_step, refresh, plain in zip(
+        whole + ours - theirs + (refresh - plain) / REFRESH_EVERY
+        for whole, ours, theirs, refresh, plain in zip(
             times["adam"],
             step["snopt"],
             step["adam"],
@@ -165,35 +161,32 @@ def peak(case: str, kind: str) -> float:
     return rise(work)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", nargs="+", choices=sorted(CASES), default=list(CASES))
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(WORKLOADS))
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--compiled", action="store_true")
-    parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--compiled", action="store_true", help="compiled steps")
+    parser.add_argument("--memory", action="store_true", help="peak memory as well")
+    parser.add_argument("--save", action="store_true", help="write a file a workload")
     parser.add_argument("--peak", nargs=2, metavar=("CASE", "KIND"))
-    args = parser.parse_args()
-    if args.peak:
-        print(json.dumps(peak(*args.peak)))
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Measure the workloads one by one."""
+    if chosen.peak:
+        print(json.dumps(peak(*chosen.peak)))
         return
-    found: dict[str, Any] = {"environment": environment(), "cases": {}}
-    for case in args.cases:
-        result = measure(case, args.repeats, args.compiled)
-        if args.memory:
-            result["megabytes"] = {
-                kind: in_fresh_process(__spec__.name, "--peak", case, kind)
-                for kind in ("adam", "refresh")
+    engine = "compiled" if chosen.compiled else "eager"
+    child = ("benchmarks.optimizer", "cost", "--peak")
+    for case in chosen.cases:
+        found = measure(case, chosen.repeats, chosen.compiled)
+        if chosen.memory:
+            found["megabytes"] = {
+                kind: in_fresh_process(*child, case, kind) for kind in ("adam", "refresh")
             }
-        found["cases"][case] = result
-        seconds = {name: round(s["median"], 4) for name, s in result["seconds"].items()}
-        shown = {key: round(result[key]["median"], 3) for key in result if key.find("_over_") > 0}
-        print(case, seconds, shown, result.get("megabytes", ""), flush=True)
-        if args.save:
-            engine = "compiled" if args.compiled else "eager"
-            path = RESULTS / f"optimizer_cost_{engine}_{case}.json"
-            path.write_text(json.dumps({**found, "cases": {case: result}}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        seconds = {name: round(s["median"], 4) for name, s in found["seconds"].items()}
+        shown = {key: round(found[key]["median"], 3) for key in found if "_over_" in key}
+        print(case, seconds, shown, found.get("megabytes", ""), flush=True)
+        if chosen.save:
+            kept = {"environment": environment(), "cases": {case: found}}
+            write(RESULTS / f"optimizer_cost_{engine}_{case}.json", kept)

@@ -1,19 +1,14 @@
-"""Put the tables of docs/optimizer.md in their places, from the stored results.
-
-python -m benchmarks.optimizer_table
-"""
+"""Put the tables of docs/optimizer.md in their places, from the stored results."""
 
 from __future__ import annotations
 
-import json
+import argparse
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.files import put
+from benchmarks.files import DOCS, RESULTS, markdown, put, read
 
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "optimizer.md"
 NAMES = {
     "snopt_default": "SNOpt, not tuned",
     "snopt": "SNOpt",
@@ -28,7 +23,7 @@ RATIOS = ("refresh_over_adam", "amortised_over_adam", "amortised_over_torchdiffe
 
 def learning(task: str, key: str, digits: int) -> str:
     """One row a method: means over seeds at its chosen rate, then every seed at the end."""
-    methods = json.loads((RESULTS / f"optimizer_learning_{task}.json").read_text())["methods"]
+    methods = read(RESULTS / f"optimizer_learning_{task}.json")["methods"]
     points = [p["iteration"] for p in methods["snopt"]["runs"][0]["curve"]]
     head = [
         "method",
@@ -37,7 +32,7 @@ def learning(task: str, key: str, digits: int) -> str:
         *(f"seconds to {point}" for point in points[-2:]),
         "each seed at the end",
     ]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for method in (name for name in NAMES if name in methods):
         found = methods[method]
         curves = [run["curve"] for run in found["runs"] if len(run["curve"]) == len(points)]
@@ -52,7 +47,7 @@ def learning(task: str, key: str, digits: int) -> str:
                 ", ".join(ends),
             ]
         )
-    return _table(rows)
+    return markdown(head, rows)
 
 
 def _means(curves: list[Any], key: str, where: range, digits: int) -> list[str]:
@@ -67,30 +62,30 @@ def cost() -> str:
         *(key.replace("_over_", " / ") for key in RATIOS),
         "memory / adam",
     ]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for path in sorted(RESULTS.glob("optimizer_cost_*.json")):
-        for case, found in json.loads(path.read_text())["cases"].items():
+        for case, found in read(path)["cases"].items():
             used = found.get("megabytes")
             memory = f"{used['refresh'] / used['adam']:.2f}" if used else "-"
             ratios = [_ratio(found[key]) for key in RATIOS]
             rows.append([case, f"`{found['engine'].partition('_')[2]}`", *ratios, memory])
-    return _table(rows)
+    return markdown(head, rows)
 
 
 def _ratio(value: dict[str, Any]) -> str:
     return f"{value['median']:.2f} ({value['lower']:.2f}-{value['upper']:.2f})"
 
 
-def _table(rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--page", type=Path, default=DOCS / "optimizer.md")
 
 
-if __name__ == "__main__":
-    put(
-        PAGE,
-        {
-            "mnist": learning("mnist", "accuracy", 1),
-            "digits": learning("digits", "loss", 4),
-            "cost": cost(),
-        },
-    )
+def main(chosen: argparse.Namespace) -> None:
+    """Write the tables."""
+    tables = {
+        "mnist": learning("mnist", "accuracy", 1),
+        "digits": learning("digits", "loss", 4),
+        "cost": cost(),
+    }
+    put(chosen.page, tables)

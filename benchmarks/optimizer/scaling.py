@@ -1,7 +1,7 @@
 """SNOpt on one and on two processes: what an iteration and the parts of a refresh take.
 
-    python -m benchmarks.scaling            # measure, then write docs/scaling.md and its picture
-    python -m benchmarks.scaling --page     # only the page and the picture, from the stored results
+Measures, then writes docs/scaling.md and its picture; ``--page`` only the latter, from what is
+stored.
 
 Processes have one thread each and talk by gloo over the loopback interface. Solves have fixed
 steps, so that all processes do the same work, and learning rates are zero. Seconds are those that
@@ -12,7 +12,6 @@ The machine has to be quiet.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import time
@@ -26,16 +25,13 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.files import environment
-from benchmarks.files import put
+from benchmarks.files import DOCS, RESULTS, environment, put, read, write
 from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
 from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt, parallel
 
-FILE = Path(__file__).parent / "results" / "scaling.json"
-DOCS = Path(__file__).parents[1] / "docs"
 STEPS = {"method": "rk4", "options": {"step_size": 0.25}}
 #: Floats in the messages that are timed by themselves.
 MESSAGES = (1, 1_000, 10_000, 100_000, 1_000_000)
@@ -206,21 +202,20 @@ def started(workers: int, repeats: int) -> dict[str, Any]:
         return dict(out)[0]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=FILE)
-    parser.add_argument("--page", action="store_true")
-    chosen = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=RESULTS / "scaling.json")
+    parser.add_argument("--page", action="store_true", help="only the page and the picture")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Measure with one process and with two; write the page if it is of the stored results."""
     if not chosen.page:
         os.environ["OMP_NUM_THREADS"] = "1"
         found = {str(workers): started(workers, chosen.repeats) for workers in (1, 2)}
-        found["environment"] = environment()
-        chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    found = json.loads(chosen.out.read_text())
-    put(DOCS / "scaling.md", tables(found))
-    draw(found, DOCS / "scaling.png")
-
-
-if __name__ == "__main__":
-    main()
+        write(chosen.out, {**found, "environment": environment()})
+    if chosen.out == RESULTS / "scaling.json":
+        found = read(chosen.out)
+        put(DOCS / "scaling.md", tables(found))
+        draw(found, DOCS / "scaling.png")

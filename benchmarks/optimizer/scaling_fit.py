@@ -1,4 +1,4 @@
-"""From the measurements of ``benchmarks.scaling`` to constants, a check, predictions and a picture.
+"""From the measurements of ``benchmarks.optimizer.scaling`` to constants, a check, predictions and a picture.
 
 Latency, bandwidth and the cost of a decomposition are fitted to messages and matrices timed by
 themselves. A model's own compute is a line through one process's time on the whole batch and on
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from benchmarks.files import markdown
 from benchmarks.optimizer.cost_model import (
     FLOAT,
     Compute,
@@ -25,7 +27,7 @@ from benchmarks.optimizer.cost_model import (
     refresh_parts,
     refresh_seconds,
 )
-from benchmarks.files import markdown
+from snopt.lab.paper.curves import clean
 
 REFRESH_EVERY = 100
 WORKERS = (1, 2, 8, 64)
@@ -204,27 +206,22 @@ def networks(machine: Machine) -> dict[str, Machine]:
 
 def draw(found: dict[str, Any], picture: Path) -> None:
     """Predicted seconds against workers, every worker with the same share of examples."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     workers = [1, 2, 4, 8, 16, 32, 64]
     colours = {"plain": "tab:blue", "refresh": "tab:orange"}
-    figure, panels = plt.subplots(1, len(CASES), figsize=(13, 3.6), layout="constrained")
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(CASES))
     for panel, case in zip(panels, CASES, strict=True):
-        for (network, machine), style in zip(
-            networks(fitted(found)).items(), ("-", "--"), strict=True
-        ):
+        pairs = zip(networks(fitted(found)).items(), ("-", "--"), strict=True)
+        for (network, machine), style in pairs:
             rows = [predicted(found, case, machine, p, p * case.batch) for p in workers]
             for kind, colour in colours.items():
                 values = [1e3 * row[kind] for row in rows]
                 panel.plot(workers, values, style, color=colour, label=f"{kind}, {network}")
-        panel.set(title=f"{case.name}, {case.batch} examples each", xlabel="workers", xscale="log")
+        clean(panel, "workers", title=f"{case.name}, {case.batch} examples each")
+        panel.set_xscale("log")
         panel.set_xticks([1, 8, 64], ["1", "8", "64"])
         panel.minorticks_off()
         panel.set_ylim(bottom=0)
-        panel.grid(alpha=0.3)
     panels[0].set_ylabel("predicted milliseconds")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(picture, dpi=120)

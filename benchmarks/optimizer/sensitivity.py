@@ -1,17 +1,14 @@
 """How much SNOpt's settings matter: each is varied alone around the default, on digits.
 
-    python -m benchmarks.sensitivity            # eight minutes on one core; writes the results
-    python -m benchmarks.sensitivity --draw     # the figure and the table of docs/settings.md
-
-100 iterations of the 64-dimensional tanh flow of ``benchmarks.optimizer_tasks`` with three seeds
-that no default was chosen by. ``conv`` needs convolutions and has a small model of its own. A
+Eight minutes on one core. ``--draw`` makes the figure and the table of docs/settings.md of what is
+stored. 100 iterations of the tanh flow of ``benchmarks.optimizer.small`` with three seeds that no
+default was chosen by. ``conv`` needs convolutions and has a small model of its own. A
 run whose solve fails, or takes more than 200 steps, is counted as failed and has no figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,36 +16,34 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch.nn import functional
 
 import snopt
-from benchmarks.files import environment
-from benchmarks.optimizer_learning import evaluate
-from benchmarks.optimizer_tasks import ConvField, TanhField, digits
-from benchmarks.files import put
-from benchmarks.files import markdown
+from benchmarks.files import DOCS, RESULTS, environment, markdown, put, read, write
+from benchmarks.optimizer.small import accuracy, digits, digits_model
 from snopt import KroneckerOptions, SNOpt, UniformGrid
+from snopt.lab.paper.curves import clean
+from snopt.models.fields import ConvField
 
-ROOT = Path(__file__).parent
-RESULTS, PAGE = ROOT / "results" / "sensitivity.json", ROOT.parent / "docs" / "settings.md"
 SEEDS, ITERATIONS, LAST = (10, 11, 12), 100, 10
 RATES = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
 DEFAULT = "default"
 
 
-def flow(field: nn.Module) -> nn.Module:
-    return snopt.NeuralODE(field, rtol=1e-3, atol=1e-3, options={"max_num_steps": 200})
+FEW_STEPS = {"max_num_steps": 200}
 
 
 def tanh_model() -> nn.Module:
-    return nn.Sequential(flow(TanhField(64)), nn.Linear(64, 10))
+    return digits_model(options=FEW_STEPS)
 
 
 def conv_model() -> nn.Module:
     stem = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, 2, padding=1)]
     head = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 10)]
-    return nn.Sequential(*stem, flow(ConvField(16)), nn.ReLU(), *head)
+    block = snopt.NeuralODE(ConvField(16), rtol=1e-3, atol=1e-3, options=FEW_STEPS)
+    return nn.Sequential(*stem, block, nn.ReLU(), *head)
 
 
 def adam(rate: float) -> Callable[[nn.Module], Any]:
@@ -96,37 +91,39 @@ def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
     }
 
 
-def run(make: Callable[[nn.Module], Any], build: Callable[[], nn.Module], seed: int) -> Any:
+def run(
+    make: Callable[[nn.Module], Any], build: Callable[[], nn.Module], seed: int, iterations: int
+) -> dict[str, float] | None:
     """Train once; None if a solve fails."""
     task = digits()
     torch.manual_seed(seed)
     model = build()
     optimizer = make(model)
     losses, start = [], time.process_time()
-    for (x, y), _ in zip(task.batches(seed), range(ITERATIONS), strict=False):
-        optimizer.zero_grad()
-        try:
+    try:
+        for (x, y), _ in zip(task.batches(seed), range(iterations), strict=False):
+            optimizer.zero_grad()
             loss = functional.cross_entropy(model(x), y)
             loss.backward()
-        except snopt.SolveError:
-            return None
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    seconds = time.process_time() - start
-    try:
-        _, accuracy = evaluate(model, task)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        seconds = time.process_time() - start
+        right = accuracy(model, *task.test)
     except snopt.SolveError:
         return None
-    return {"loss": mean(losses[-LAST:]), "accuracy": accuracy, "seconds": round(seconds, 2)}
+    return {"loss": mean(losses[-LAST:]), "accuracy": right, "seconds": round(seconds, 2)}
 
 
-def measure() -> None:
+def measure(iterations: int, only: list[str] | None) -> dict[str, Any]:
+    """Vary every setting."""
     torch.set_num_threads(1)
     rows = []
     for setting, values in settings().items():
+        if only and setting not in only:
+            continue
         build = conv_model if setting.startswith("conv") else tanh_model
         for value, make in values.items():
-            runs = [run(make, build, seed) for seed in SEEDS]
+            runs = [run(make, build, seed, iterations) for seed in SEEDS]
             done = [one for one in runs if one]
             row: dict[str, Any] = {"setting": setting, "value": value, "failed": runs.count(None)}
             for name in ("loss", "accuracy", "seconds") if done else ():
@@ -135,8 +132,7 @@ def measure() -> None:
                 row[name]["sd"] = stdev(figures) if len(figures) > 1 else None
             rows.append(row)
             print({**row, **{k: v["mean"] for k, v in row.items() if type(v) is dict}}, flush=True)
-    found = {"seeds": SEEDS, "iterations": ITERATIONS, "environment": environment(), "rows": rows}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    return {"seeds": SEEDS, "iterations": iterations, "environment": environment(), "rows": rows}
 
 
 def spread(figures: dict[str, Any], digits: int) -> str:
@@ -157,17 +153,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown(["setting", "value", "training loss", "test accuracy, %", ""], lines)
 
 
-def draw() -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    rows = json.loads(RESULTS.read_text())["rows"]
-    put(PAGE, {"sensitivity": table(rows)})
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Loss and accuracy against the learning rate."""
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
     curves = {"lr": "SNOpt", "lr of `rule='amortized'`": "SNOpt, amortized", "lr of Adam": "Adam"}
-    for panel, what in zip(panels, ("loss", "accuracy"), strict=True):
+    names = (f"training loss, last {LAST} of {ITERATIONS}", "test accuracy, %")
+    for panel, what, name in zip(panels, ("loss", "accuracy"), names, strict=True):
         for setting, label in curves.items():
             found = [row for row in rows if row["setting"] == setting and what in row]
             rates = [float(row["value"]) for row in found]
@@ -175,15 +167,26 @@ def draw() -> None:
             (line,) = panel.plot(rates, [mean(figures) for figures in each], "o-", label=label)
             low, high = [min(figures) for figures in each], [max(figures) for figures in each]
             panel.fill_between(rates, low, high, alpha=0.15, color=line.get_color())
-        panel.set(xscale="log", xlabel="learning rate")
-        panel.grid(alpha=0.3)
-    panels[0].set(yscale="log", ylabel=f"training loss, last {LAST} of {ITERATIONS}")
-    panels[1].set(ylabel="test accuracy, %")
+        clean(panel, "learning rate", name)
+        panel.set_xscale("log")
+    panels[0].set_yscale("log")
     panels[0].legend()
-    figure.savefig(PAGE.parent / "sensitivity.png", dpi=110)
+    figure.savefig(DOCS / "sensitivity.png", dpi=110)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
     parser.add_argument("--draw", action="store_true", help="figure and table, no measurement")
-    draw() if parser.parse_args().draw else measure()
+    parser.add_argument("--only", nargs="+", help="only these settings", choices=settings())
+    parser.add_argument("--iterations", type=int, default=ITERATIONS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "sensitivity.json")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Measure, or draw what was measured."""
+    if not chosen.draw:
+        write(chosen.out, measure(chosen.iterations, chosen.only))
+        return
+    rows = read(chosen.out)["rows"]
+    put(DOCS / "settings.md", {"sensitivity": table(rows)})
+    draw(rows)

@@ -1,4 +1,4 @@
-"""Draw ``docs/peers.png`` and ``docs/growth.png`` for :mod:`benchmarks.peers_page`."""
+"""Draw the two figures of docs/peers.md."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 Measured = dict[str, Any]
 Bars = dict[str, dict[str, float]]
@@ -89,22 +85,19 @@ def draw_peers(peers: Measured, file: Path) -> bool:
     panels = [panel for panel in panels if any(panel[0].values())]
     if not panels:
         return False
-    figure, rows = plt.subplots(
-        len(panels), figsize=(10, 3.6 * len(panels)), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(10, 3.6 * len(panels)), layout="constrained")
+    rows = figure.subplots(len(panels), squeeze=False)
     for axes, panel in zip(rows[:, 0], panels, strict=True):
         _bars(axes, *panel)
     figure.savefig(file, dpi=110)
-    plt.close(figure)
     return True
 
 
 def draw_growth(grown: Measured, file: Path) -> None:
     """Draw time and memory of one iteration against each size."""
     axes_found = grown["axes"]
-    figure, panels = plt.subplots(
-        2, len(axes_found), figsize=(3.2 * len(axes_found), 6), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(3.2 * len(axes_found), 6), layout="constrained")
+    panels = figure.subplots(2, len(axes_found), squeeze=False)
     for column, (axis, found) in enumerate(axes_found.items()):
         for row, key in enumerate(("milliseconds", "megabytes")):
             panel = panels[row, column]
@@ -118,4 +111,3 @@ def draw_growth(grown: Measured, file: Path) -> None:
             panel.spines[["top", "right"]].set_visible(False)
     panels[0, 0].legend(fontsize=7, frameon=False)
     figure.savefig(file, dpi=110)
-    plt.close(figure)

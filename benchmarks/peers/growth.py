@@ -1,7 +1,5 @@
 """How the time and memory of one iteration grow with batch, width, steps and layers.
 
-    python -m benchmarks.growth [--axes ...] [--repeats N] [--out FILE]
-
 The model is a tanh network solved by equal Runge-Kutta steps, so that the work is known. One size
 grows while the others stay; times of a size are interleaved. Memory is the most that
 tensors take at one time in an iteration, with the weights and the optimizer's state. An
@@ -11,7 +9,6 @@ exponent is the slope of a straight line through the logarithms.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,14 +21,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import snopt
-from benchmarks.files import environment
+from benchmarks.files import RESULTS, environment, read, write
 from benchmarks.optimizer.cost import always, iteration
 from benchmarks.timing import interleave, summary
 from snopt.lab.paper.growth import slope
 from snopt.lab.paper.live_tensors import peak_megabytes
 from snopt.optim import SNOpt
 
-RESULTS = Path(__file__).parent / "results"
 MB = 2**20
 
 
@@ -127,9 +123,9 @@ def exponents(sizes: list[int], values: list[float]) -> dict[str, float]:
     return {"all": slope(sizes, values), "last": slope(sizes[-2:], values[-2:])}
 
 
-def measure(axis: str, repeats: int) -> dict[str, Any]:
-    """Grow one size."""
-    sizes = list(AXES[axis])
+def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
+    """Grow one size, up to the last or to as many sizes as are wanted."""
+    sizes = list(AXES[axis][:most])
     found: dict[str, dict[str, Any]] = {
         name: {"milliseconds": [], "megabytes": []} for name in CONTENDERS
     }
@@ -148,21 +144,18 @@ def measure(axis: str, repeats: int) -> dict[str, Any]:
     return {"sizes": sizes, "contenders": found}
 
 
-def main() -> None:
-    """Grow what the command line asks for, writing after each axis."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth")
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
+    parser.add_argument("--sizes", type=int, help="only the first so many of an axis; two at least")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.json")
-    chosen = parser.parse_args()
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Grow what the command line asks for, writing after each axis."""
     for axis in chosen.axes:
-        measured = measure(axis, chosen.repeats)
-        kept = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+        measured = measure(axis, chosen.repeats, chosen.sizes)
+        kept = read(chosen.out)
         kept.setdefault("axes", {})[axis] = {**measured, "rounds": chosen.repeats}
-        kept.update(base=asdict(Size()), environment=environment())
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        write(chosen.out, {**kept, "base": asdict(Size()), "environment": environment()})

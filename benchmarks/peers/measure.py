@@ -1,10 +1,8 @@
 """Measure the engine and the optimizer against their peers.
 
-    python -m benchmarks.peers [--parts ...] [--only ...] [--seconds N] [--out FILE]
-
 Run it in an environment with the packages of ``benchmarks/requirements-peers.txt``; the task
 ``mnist`` also wants ``SNOPT_DATA``. Every workload of every part is written as soon as it is
-measured; what other runs have written is kept. ``python -m benchmarks.peers_page`` makes the page.
+measured; what other runs have written is kept.
 
 =============  =====================================================================
 part           measures
@@ -20,57 +18,48 @@ part           measures
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import environment
+from benchmarks.files import RESULTS, WORKLOADS, environment, read, write
 
-RESULTS = Path(__file__).parent / "results"
-WORKLOADS = ("image", "ode_rnn", "cnf_miniboone", "cnf_gas")
 PARTS = {
-    "engines": ("benchmarks.peers.engines", WORKLOADS),
-    "memory": ("benchmarks.peers.memory", WORKLOADS),
-    "optimizers": ("benchmarks.peers.optimizers", ("image", "ode_rnn", "cnf_gas")),
-    "targets": ("benchmarks.peers.targets", ("digits", "mnist")),
-    "profile": ("benchmarks.peers.profile", ("ode_rnn", "cnf_gas")),
+    "engines": WORKLOADS,
+    "memory": WORKLOADS,
+    "optimizers": ("image", "ode_rnn", "cnf_gas"),
+    "targets": ("digits", "mnist"),
+    "profile": ("ode_rnn", "cnf_gas"),
 }
-"""The module of each part, with a ``measure(workload, budget)``, and what it is measured on."""
+"""What a part is measured on; it is a module of this group, with a ``measure(workload, budget)``."""
 
 
 def keep(file: Path, part: str, workload: str, measured: dict[str, Any]) -> None:
     """Put one measurement into the file and leave the others as they are."""
-    kept = json.loads(file.read_text()) if file.exists() else {}
-    kept = {name: kept[name] for name in PARTS if name in kept}
+    kept = {name: found for name, found in read(file).items() if name in PARTS}
     kept.setdefault(part, {})[workload] = measured
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    write(file, kept)
 
 
-def main() -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--only", nargs="+", help="only these workloads and tasks")
     parser.add_argument("--seconds", type=float, default=45.0, help="of rounds a workload")
     parser.add_argument("--out", type=Path, default=RESULTS / "peers.json")
-    chosen = parser.parse_args()
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Measure what the command line asks for."""
     for part in chosen.parts:
-        module, workloads = PARTS[part]
-        for workload in workloads:
-            if chosen.only and workload not in chosen.only:
-                continue
+        for workload in (name for name in PARTS[part] if name in (chosen.only or [name])):
             start = time.perf_counter()
             try:
-                measured = import_module(module).measure(workload, chosen.seconds)
+                measure = import_module(f"benchmarks.peers.{part}").measure
+                measured = measure(workload, chosen.seconds)
             except SystemExit as missing:  # data that is not there
                 print(f"{part} {workload}: left out; {missing}", flush=True)
                 continue
             keep(chosen.out, part, workload, {**measured, "environment": environment()})
             print(f"{part} {workload}: {time.perf_counter() - start:.0f} s in all", flush=True)
-
-
-if __name__ == "__main__":
-    main()

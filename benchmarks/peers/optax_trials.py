@@ -42,7 +42,7 @@ def adam_iteration(case: str, form: str) -> Callable[[], object]:
 
 
 class DigitsLearner:
-    """The model of ``optimizer_tasks.digits_model`` for JAX, with the same first weights."""
+    """``benchmarks.optimizer.small.digits_model`` for JAX, with the same first weights."""
 
     def __init__(self, model: nn.Module, lr: float, tolerance: float = 1e-3) -> None:
         self.params = params_of(model)

@@ -22,7 +22,6 @@ from benchmarks.timing import Times, interleave, ratios, summary
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers.registry import make_optimizers
 
-CASES = ("image", "ode_rnn", "cnf_gas")
 ENGINE = "snopt_checkpoint"
 BASELINE = "adam"
 REFRESH_AFTER = 10

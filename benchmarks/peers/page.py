@@ -1,35 +1,44 @@
-"""Write ``docs/peers.md`` and its figures from ``results/peers.json`` and ``results/growth.json``.
-
-    python -m benchmarks.peers_page
+"""Write docs/peers.md and its figures from ``results/peers.json`` and ``results/growth.json``.
 
 A section appears when its part has been measured.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from benchmarks.files import PAGE, label, markdown, read, spread, surroundings
+from benchmarks.files import (
+    DOCS,
+    RESULTS,
+    WORKLOADS,
+    label,
+    markdown,
+    read,
+    spread,
+    surroundings,
+)
+from benchmarks.peers.figures import draw_growth, draw_peers
 
-DOCS = PAGE.parent
 OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
-ORDER = ("image", "ode_rnn", "cnf_miniboone", "cnf_gas", "digits", "mnist")
+ORDER = (*WORKLOADS, "digits", "mnist")
 ARITHMETIC = ("matrix products", "elementwise", "reductions")
 """Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
 Measured = dict[str, Any]
 
 INTRO = """# Against peers
 
-This page is written by `python -m benchmarks.peers_page` from `benchmarks/results/peers.json` and
+This page is written by `python -m benchmarks.peers page` from `benchmarks/results/peers.json` and
 `benchmarks/results/growth.json`; none of its figures is typed by hand.
 
 ```bash
 make bench-peers                               # everything, in an environment of its own
 python -m benchmarks.peers --parts engines memory     # some parts; the others are kept
 python -m benchmarks.peers --parts targets --only digits
-python -m benchmarks.growth                    # how cost grows
-python -m benchmarks.peers_page                # this page and its figures
+python -m benchmarks.peers growth              # how cost grows
+python -m benchmarks.peers page                # this page and its figures
 ```
 
 The workloads and how they are timed are described in [benchmarks](benchmarks.md). All libraries
@@ -76,8 +85,8 @@ Test accuracy of {targets} for the first time, looked at every {every} iteration
 of {seeds} seeds, and how many of them got there within the limit. All optimizers learn side by
 side, a few iterations each in turn, and start from the same weights. `digits`: scikit-learn's
 8x8 digits through a three-layer tanh field; `mnist`: 8,000 images of MNIST's t10k file, the
-paper's convolutional model, 16 wide. Learning rates are the best of those that
-`python -m benchmarks.optimizer_learning` tried; SINGD's is the best of 0.001, 0.01, 0.1 and 1
+paper's convolutional model, 16 wide. Learning rates are the best of four each
+([the optimizer](optimizer.md#measured-how-fast-it-learns)); SINGD's is the best of 0.001, 0.01, 0.1 and 1
 on `digits`, and was not searched on `mnist`.
 Seconds are those of learning, without looking at test images and without compiling (`optax`)."""
 
@@ -313,17 +322,16 @@ def page(peers: Measured, grown: Measured, pictured: bool) -> str:
     return "\n\n".join(text for text in texts if text) + "\n"
 
 
-def main() -> None:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of the page and its figures")
+
+
+def main(chosen: argparse.Namespace) -> None:
     """Write the page and draw what there is to draw."""
-    from benchmarks.peers.figures import draw_growth, draw_peers
-
-    peers = {part: found for part, found in read("peers").items() if part in SECTIONS}
-    grown = read("growth")
+    measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
+    peers = {part: found for part, found in measured.items() if part in SECTIONS}
     if grown:
-        draw_growth(grown, DOCS / "growth.png")
-    pictured = draw_peers(peers, DOCS / "peers.png")
-    (DOCS / "peers.md").write_text(page(peers, grown, pictured), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        draw_growth(grown, chosen.out / "growth.png")
+    pictured = draw_peers(peers, chosen.out / "peers.png")
+    (chosen.out / "peers.md").write_text(page(peers, grown, pictured), "utf-8")

@@ -7,10 +7,8 @@ is not counted, nor is compiling.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import snopt
-from benchmarks.optimizer_tasks import TASKS, Task, image_model
+from benchmarks.files import RESULTS, read
+from benchmarks.optimizer.small import SMALL, Small, accuracy
 from benchmarks.peers.engines import first_line
 from benchmarks.peers.optimizers import registered, singd
 
-RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)
 TARGETS = (90.0, 95.0)
 EVERY = 5
@@ -31,10 +29,9 @@ EVERY = 5
 LOOK_AT = 1000
 """How many test images are looked at."""
 LIMIT = {"digits": 150, "mnist": 100}
-MODELS = {"digits": TASKS["digits"][1], "mnist": lambda: image_model(16)}
 
 TUNED = ("snopt", "soap", "muon", "adam")
-"""Those whose rates ``benchmarks.optimizer_learning`` has chosen."""
+"""Those whose rates stand in ``results/optimizer_learning_*.json``, the best of four each."""
 SINGD_RATES = {"digits": 1e-1, "mnist": 3e-2}
 """Searched on digits only."""
 
@@ -44,7 +41,7 @@ Point = tuple[int, float, float]
 
 def rates_of(task: str) -> dict[str, float]:
     """The rate of everyone who learns a task."""
-    chosen = json.loads((RESULTS / f"optimizer_learning_{task}.json").read_text())["methods"]
+    chosen = read(RESULTS / f"optimizer_learning_{task}.json")["methods"]
     rates = {name: float(chosen[name]["best"]) for name in TUNED} | {"singd": SINGD_RATES[task]}
     return rates | {"optax": rates["adam"]} if task == "digits" else rates
 
@@ -66,17 +63,13 @@ class TorchLearner:
 
     def accuracy(self, x: Tensor, y: Tensor) -> float:
         """Percentage of right answers."""
-        self.model.eval()
-        with torch.no_grad():
-            right = self.model(x).argmax(1) == y
-        self.model.train()
-        return 100.0 * float(right.float().mean())
+        return accuracy(self.model, x, y)
 
 
 def learner(name: str, task: str, lr: float, seed: int, batch: tuple[Tensor, Tensor]) -> Any:
     """Make a fresh model, the same for all with this seed, and what trains it."""
     torch.manual_seed(seed)
-    model = MODELS[task]()
+    model = SMALL[task][1]()
     if name != "optax":
         return TorchLearner(model, name, lr)
     from benchmarks.peers.optax_trials import DigitsLearner
@@ -86,7 +79,7 @@ def learner(name: str, task: str, lr: float, seed: int, batch: tuple[Tensor, Ten
     return made
 
 
-def points(student: Any, task: Task, seed: int, limit: int) -> Iterator[Point]:
+def points(student: Any, task: Small, seed: int, limit: int) -> Iterator[Point]:
     """Learn, and look at the test images every few iterations."""
     x, y = (part[:LOOK_AT] for part in task.test)
     batches, seconds = task.batches(seed), 0.0
@@ -141,7 +134,7 @@ def summarised(found: list[dict[str, float] | None]) -> dict[str, Any]:
 
 def measure(task_name: str, budget: float) -> dict[str, Any]:
     """Let everyone learn a task with every seed; the length is given by the task."""
-    task, rates = TASKS[task_name][0](), rates_of(task_name)
+    task, rates = SMALL[task_name][0](), rates_of(task_name)
     curves: dict[str, list[list[Point]]] = {}
     unable: dict[str, str] = {}
     for seed in SEEDS:

@@ -1,8 +1,5 @@
 """Errors of first and second derivatives through a solve, side by side (the paper's Table 1).
 
-    python -m benchmarks.second_order_error [--cases ...] [--methods ...] [--out FILE]
-    python -m benchmarks.second_order_error --plot        # picture and table of a kept file
-
 The truth is autograd through a dopri8 solve at tolerance 1e-12, in double precision. An error is
 the relative distance of products with the same four random vectors: of the Hessian for those
 methods that compute the Hessian, of the Gauss-Newton matrix for those that compute that.
@@ -11,16 +8,15 @@ methods that compute the Hessian, of the Gauss-Newton matrix for those that comp
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import environment
+from matplotlib.figure import Figure
+
+from benchmarks.files import RESULTS, environment, read, write
+from snopt.lab.paper.curves import clean
 from snopt.lab.paper.derivatives import measure_errors
 from snopt.lab.paper.problems import CASES
-
-FILE = Path(__file__).parent / "results" / "second_order_error.json"
-PICTURE = FILE.with_suffix(".png")
 
 #: Solvers by coarseness: tolerances of dopri5, steps of the fixed-step methods.
 GRADES: dict[str, list[float]] = {
@@ -30,28 +26,31 @@ GRADES: dict[str, list[float]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--methods", nargs="+", default=list(GRADES), choices=list(GRADES))
-    parser.add_argument("--out", type=Path, default=FILE)
-    parser.add_argument("--plot", action="store_true")
-    chosen = parser.parse_args()
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
+    parser.add_argument("--methods", nargs="+", default=list(GRADES), choices=GRADES)
+    parser.add_argument("--coarsest", action="store_true", help="one grade a method, for a try")
+    parser.add_argument("--out", type=Path, default=RESULTS / "second_order_error.json")
+    parser.add_argument("--plot", action="store_true", help="only the picture of what is kept")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Measure case by case, or draw."""
+    kept = read(chosen.out) or {"cases": {}}
     if chosen.plot:
-        draw(json.loads(chosen.out.read_text()), chosen.out.with_suffix(".png"))
+        draw(kept, chosen.out.with_suffix(".png"))
         return
-    kept = json.loads(chosen.out.read_text()) if chosen.out.exists() else {"cases": {}}
+    grades = {name: GRADES[name][: 1 if chosen.coarsest else None] for name in chosen.methods}
     for case in chosen.cases:
         found = measure_errors(
             CASES[case],
-            {method: GRADES[method] for method in chosen.methods},
+            grades,
             tell=lambda line, case=case: print(f"{case:8} {line}", flush=True),
         )
         old = kept["cases"].get(case, found)
         kept["cases"][case] = {**found, "methods": {**old["methods"], **found["methods"]}}
-        kept["environment"] = environment()
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(kept, indent=1) + "\n")
+        write(chosen.out, {**kept, "environment": environment()})
 
 
 # ------------------------------------------------------------------------------------ picture
@@ -68,15 +67,9 @@ LINES = {
 
 def draw(kept: dict[str, Any], picture: Path) -> None:
     """Error over coarseness, a row of panels for each case."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     cases = kept["cases"]
-    figure, axes = plt.subplots(
-        len(cases), 3, figsize=(12, 3.1 * len(cases)), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(12, 3.1 * len(cases)), layout="constrained")
+    axes = figure.subplots(len(cases), 3, squeeze=False)
     for row, case in zip(axes, [case for case in CASES if case in cases], strict=True):
         found = cases[case]
         for panel, method in zip(row, GRADES, strict=True):
@@ -84,17 +77,11 @@ def draw(kept: dict[str, Any], picture: Path) -> None:
                 points = found["methods"][method].get(name, [])
                 xs, ys = [p["grade"] for p in points], [p["error"] for p in points]
                 panel.loglog(xs, ys, style, color=colour, marker="o", ms=3, label=label)
-            panel.set_title(f"{case} (m={found['m']}, n={found['n']}), {method}", fontsize=10)
-            panel.set_xlabel("tolerance" if method == "dopri5" else "step")
+            title = f"{case} (m={found['m']}, n={found['n']}), {method}"
+            clean(panel, "tolerance" if method == "dopri5" else "step", title=title)
             if method != "dopri5":
                 panel.set_xticks(GRADES[method], [f"1/{1 / h:.0f}" for h in GRADES[method]])
                 panel.minorticks_off()
-            panel.grid(alpha=0.3)
         row[0].set_ylabel("relative error")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(picture, dpi=110)
-    print(picture)
-
-
-if __name__ == "__main__":
-    main()

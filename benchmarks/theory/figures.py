@@ -1,4 +1,4 @@
-"""The small figures of docs/theory: ``python -m benchmarks.theory_figures``, under a minute.
+"""The small figures of docs/theory; under a minute.
 
 One model for all of them: 32 points of two rings, a field with one hidden layer of 16 that also
 sees the time, a linear read-out, double precision.
@@ -15,16 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import snopt
+from benchmarks.files import DOCS
 from snopt.second_order.low_rank import LowRank
 from snopt.second_order.outer_products import gradient_factor, hessian_factors
 
-FOLDER = Path(__file__).parents[1] / "docs" / "theory"
 TIMES = (0.0, 1.0)
 STEPS = {"method": "rk4", "options": {"step_size": 0.1}}
 LAYERS = {"net.0": "first layer", "net.2": "second layer"}
@@ -100,7 +100,7 @@ def tidy(panel: Axes, **labels: object) -> None:
 # ----------------------------------------------------------------------------------- figures
 
 
-def kronecker(problem: Problem) -> None:
+def kronecker(problem: Problem, folder: Path) -> None:
     fine, _ = problem.factors(snopt.PerStep(6), method="dopri8", rtol=1e-12, atol=1e-12)
 
     def error(quadrature: object, tolerance: float) -> tuple[float, int]:
@@ -108,7 +108,8 @@ def kronecker(problem: Problem) -> None:
         found, steps = problem.factors(quadrature, **solver)
         return max(relative(found[name], fine[name]) for name in fine), steps
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4), layout="constrained")
+    figure = Figure(figsize=(10.5, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     counts = (2, 5, 10, 20, 50, 100, 200)
     uniform = [error(snopt.UniformGrid(n), 1e-3)[0] for n in counts]
     left.loglog(counts, uniform, "s-", color="tab:gray", label="UniformGrid(n), tolerance 1e-3")
@@ -128,18 +129,19 @@ def kronecker(problem: Problem) -> None:
         right.semilogy(range(1, len(values) + 1), values / values[0], ".-", color=style, label=name)
     tidy(right, xlabel="number of the eigenvalue", ylabel="eigenvalue / largest", ylim=(1e-8, 3))
     right.legend(fontsize=9)
-    figure.savefig(FOLDER / "kronecker.png", dpi=120)
+    figure.savefig(folder / "kronecker.png", dpi=120)
 
 
-def gap(rows: list[tuple[int, float, float]]) -> None:
+def gap(rows: list[tuple[int, float, float]], folder: Path) -> None:
     """How far Theorem 1 is from the Hessian, and the loss."""
     when, loss, distance = zip(*rows, strict=True)
-    figure, panel = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    panel = figure.subplots()
     panel.semilogy(when, distance, "o-", label="‖Theorem 1 - Hessian‖ / ‖Hessian‖, in Q_uu")
     panel.semilogy(when, loss, "s--", color="tab:gray", label="loss")
     tidy(panel, xlabel="iterations of Adam")
     panel.legend(fontsize=9)
-    figure.savefig(FOLDER / "gap.png", dpi=120)
+    figure.savefig(folder / "gap.png", dpi=120)
 
 
 def low_rank(panel: Axes, problem: Problem, title: str) -> None:
@@ -162,27 +164,30 @@ def low_rank(panel: Axes, problem: Problem, title: str) -> None:
     tidy(panel, title=title, xlabel="rank R", ylim=(1e-4, 2))
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--iterations", type=int, default=300, help="of training; 25 at least")
+    parser.add_argument("--out", type=Path, default=DOCS / "theory", help="folder of the pictures")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Train the model, looking at its curvature on the way."""
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     problem = Problem()
     rows: list[tuple[int, float, float]] = []
-    figure, panels = plt.subplots(1, 2, figsize=(10.5, 4), layout="constrained", sharey=True)
-    for i in problem.learn(300):
+    figure = Figure(figsize=(10.5, 4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for i in problem.learn(chosen.iterations):
         if i % 25 == 0:
             hessian, ggn = problem.curvature(exact=True), problem.curvature(exact=False)
             rows.append((i, float(hessian.Q.detach()), relative(ggn.Q_uu, hessian.Q_uu)))
             print("iteration {:3}: loss {:.4f}, Theorem 1 off by {:.3f}".format(*rows[-1]))
-        if i in (0, 300):
+        if i in (0, chosen.iterations):
             when = "before" if i == 0 else "after"
-            low_rank(panels[i // 300], problem, f"{when} training, loss {rows[-1][1]:.3g}")
-    gap(rows)
+            low_rank(panels[int(i > 0)], problem, f"{when} training, loss {rows[-1][1]:.3g}")
+    gap(rows, chosen.out)
     panels[0].set_ylabel("relative error of Q_uu")
     panels[0].legend(fontsize=9)
-    figure.savefig(FOLDER / "low_rank.png", dpi=120)
-    kronecker(problem)
-
-
-if __name__ == "__main__":
-    main()
+    figure.savefig(chosen.out / "low_rank.png", dpi=120)
+    kronecker(problem, chosen.out)

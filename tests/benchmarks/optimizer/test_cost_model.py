@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.cost_model import (
+from benchmarks.optimizer.cost_model import (
     Compute,
     Link,
     Machine,
@@ -14,7 +14,7 @@ from benchmarks.cost_model import (
     refresh_parts,
     refresh_seconds,
 )
-from benchmarks.scaling_fit import line
+from benchmarks.optimizer.scaling_fit import line
 from snopt.lab.train import Parts
 from snopt.lab.train.parallel import traffic
 from snopt.optim import SNOpt

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.growth import CONTENDERS, Model, Size, exponents
+from benchmarks.peers.growth import CONTENDERS, Model, Size, exponents
 
 
 def test_exponents_of_a_power_are_the_power():

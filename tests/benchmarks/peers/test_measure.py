@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.peers import keep
+from benchmarks.peers.measure import keep
 
 
 def test_measurement_is_added_beside_the_others(tmp_path):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.peer_engines import FEWEST, MOST, left_out, rounds
-from benchmarks.peer_optimizers import amortised
+from benchmarks.peers.engines import FEWEST, MOST, left_out, rounds
+from benchmarks.peers.optimizers import amortised
 
 
 def test_steps_are_shared_out_over_the_iterations_between_refreshes():

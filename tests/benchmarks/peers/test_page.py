@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.peers_page import SECTIONS, number, page
+from benchmarks.peers.page import SECTIONS, number, page
 
 SPREAD = {"lower": 1.5, "median": 2.0, "upper": 2.5}
 ENVIRONMENT = {"date": "today", "packages": {"torch": "2.13.0"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.hot_paths import kind
+from benchmarks.peers.profile import kind
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 import snopt
-from benchmarks.peer_targets import reached, side_by_side, summarised
+from benchmarks.peers.targets import reached, side_by_side, summarised
 
 CURVE = [(5, 1.0, 60.0), (10, 2.0, 91.0), (15, 3.0, 89.0), (20, 4.0, 96.0)]
 
