@@ -1,8 +1,9 @@
 """Two source trees of this package in one interleaved run: this one's time over the other's.
 
 Each tree has a process of its own (:mod:`benchmarks.engine.worker`) that runs one iteration of a
-workload when it is asked to, on one thread, and answers with the CPU seconds that it took. The trees
-take turns, so that whatever slows the machine down slows both, and ratios are taken within a round.
+workload when it is asked to, on one thread, and answers with the CPU seconds that it took. The
+trees take turns, so that whatever slows the machine down slows both, and ratios are taken within a
+round.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ class Tree:
         )
         found = Path(self.answer()["package"])
         if self.source not in found.resolve().parents:
+            self.close()
             raise RuntimeError(f"the process of {self.source} has loaded {found} instead")
 
     def answer(self) -> dict[str, Any]:
         """Wait for the next answer."""
         line = self.process.stdout.readline()
         if not line:
+            self.close()
             raise RuntimeError(f"the process of {self.source} ended; its error is above")
         return json.loads(line)
 
@@ -68,8 +71,7 @@ class Tree:
 
     def close(self) -> None:
         """Let the process end."""
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()
 
 
 def compare(source: Path, cases: Iterable[str], repeats: int) -> dict[str, Any]:

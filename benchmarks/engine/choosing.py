@@ -1,8 +1,9 @@
 """What an adjoint, a method and a tolerance buy: gradient error against evaluations of the field.
 
-Takes seconds, and writes the results and the tables of docs/choosing.md. One problem, in float64: a field of four tanh layers of 32 units with weights large enough that a
-solver has to take steps, 64 states, the mean square of x(1) as loss. Errors are relative, of the
-gradient of all parameters, against backpropagation through dopri8 at a tolerance of 1e-13.
+Takes seconds, and writes the results and the tables of docs/choosing.md. One problem, in float64: a
+field of four tanh layers of 32 units with weights large enough that a solver has to take steps, 64
+states, the mean square of x(1) as loss. Errors are relative, of the gradient of all parameters,
+against backpropagation through dopri8 at a tolerance of 1e-13.
 """
 
 from __future__ import annotations

@@ -101,15 +101,22 @@ def main(chosen: argparse.Namespace) -> None:
         return
     if chosen.quick:
         chosen.repeats = 3
-    if chosen.against:
-        if strange := set(chosen.cases) - set(against.VARIANTS):
-            raise SystemExit(f"{sorted(strange)}: --against knows {list(against.VARIANTS)}")
-        if chosen.forms or chosen.contenders or chosen.parts:
-            raise SystemExit("--forms, --contenders and --parts are of the run against torchdiffeq")
-        found = against.compare(chosen.against, chosen.cases, chosen.repeats)
-        if chosen.out:
-            write(chosen.out, {**found, "environment": environment()})
-        return
+    measure_against(chosen) if chosen.against else measure_parts(chosen)
+
+
+def measure_against(chosen: argparse.Namespace) -> None:
+    """Compare with another source tree."""
+    if strange := set(chosen.cases) - set(against.VARIANTS):
+        raise SystemExit(f"{sorted(strange)}: --against knows {list(against.VARIANTS)}")
+    if chosen.forms or chosen.contenders or chosen.parts:
+        raise SystemExit("--forms, --contenders and --parts are of the run against torchdiffeq")
+    found = against.compare(chosen.against, chosen.cases, chosen.repeats)
+    if chosen.out:
+        write(chosen.out, {**found, "environment": environment()})
+
+
+def measure_parts(chosen: argparse.Namespace) -> None:
+    """Compare with torchdiffeq."""
     out = chosen.out or (None if chosen.quick else RESULTS / "engine.json")
     names = [BASELINE, *(name for name in chosen.contenders or CONTENDERS if name != BASELINE)]
     parts = chosen.parts or (["time", "work"] if chosen.quick else list(PARTS))

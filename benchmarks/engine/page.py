@@ -1,7 +1,8 @@
 """Draw what was measured, and write the tables of docs/benchmarks.md.
 
-``engine.png`` (time as a ratio to torchdiffeq), ``accuracy.png`` (gradient error) and ``memory.png``
-(peak memory against steps) go beside the JSON files. Every figure of the page comes from there.
+``engine.png`` (time as a ratio to torchdiffeq), ``accuracy.png`` (gradient error) and
+``memory.png`` (peak memory against steps) go beside the JSON files, from which every figure of the
+page comes.
 """
 
 from __future__ import annotations
@@ -146,14 +147,14 @@ def figures(engine: Measured, memory: Measured) -> None:
     """Draw the three figures."""
 
     def time(axes: Axes) -> None:
-        clean(axes, "", "time / torchdiffeq odeint_adjoint",
-              "Forward plus backward time (median of rounds, quartiles; lower is faster)")  # fmt: skip
+        title = "Forward plus backward time (median of rounds, quartiles; lower is faster)"
+        clean(axes, "", "time / torchdiffeq odeint_adjoint", title)
         bars(axes, engine, "time", "ratio")
         axes.axhline(1.0, color="#8c8c8c", linewidth=0.8)
 
     def accuracy(axes: Axes) -> None:
-        clean(axes, "", "relative error of the parameters' gradient",
-              "Gradient error against a float64 reference (its own error: reference)")  # fmt: skip
+        title = "Gradient error against a float64 reference (its own error: reference)"
+        clean(axes, "", "relative error of the parameters' gradient", title)
         bars(axes, engine, "accuracy", "parameters")
         axes.set_yscale("log")
 

@@ -1,8 +1,8 @@
 """Runs iterations of workloads on request; the other end of :mod:`benchmarks.engine.against`.
 
 A request is a workload's name as a line of JSON. The answer to the first one of a workload has its
-loss and evaluations of the field, after a few iterations to settle; later ones have the CPU seconds of one
-iteration. The package under test may be of any age: only ``snopt.NeuralODE`` is used.
+loss and evaluations of the field, after a few iterations to settle; later ones have the CPU seconds
+of one iteration. The package under test may be of any age: only ``snopt.NeuralODE`` is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the measurements of ``benchmarks.optimizer.scaling`` to constants, a check, predictions and a picture.
+"""From the measurements of ``scaling`` to constants, a check, predictions and a picture.
 
 Latency, bandwidth and the cost of a decomposition are fitted to messages and matrices timed by
 themselves. A model's own compute is a line through one process's time on the whole batch and on

@@ -32,7 +32,7 @@ PARTS = {
     "targets": ("digits", "mnist"),
     "profile": ("ode_rnn", "cnf_gas"),
 }
-"""What a part is measured on; it is a module of this group, with a ``measure(workload, budget)``."""
+"""What a part is measured on. It is a module of this group with ``measure(workload, budget)``."""
 
 
 def keep(file: Path, part: str, workload: str, measured: dict[str, Any]) -> None:
@@ -52,6 +52,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(chosen: argparse.Namespace) -> None:
     """Measure what the command line asks for."""
+    known = {workload for part in chosen.parts for workload in PARTS[part]}
+    if strange := set(chosen.only or ()) - known:
+        raise SystemExit(f"{sorted(strange)} are not of {chosen.parts}; known: {sorted(known)}")
     for part in chosen.parts:
         for workload in (name for name in PARTS[part] if name in (chosen.only or [name])):
             start = time.perf_counter()

@@ -113,8 +113,8 @@ def side_by_side(runs: dict[str, Iterator[Point]], goal: float) -> dict[str, lis
 
 def reached(curve: list[Point], target: float) -> dict[str, float] | None:
     """The first point of a curve at or above a target."""
-    for iteration, seconds, accuracy in curve:
-        if accuracy >= target:
+    for iteration, seconds, percent in curve:
+        if percent >= target:
             return {"iterations": iteration, "seconds": seconds}
     return None
 

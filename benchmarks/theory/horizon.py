@@ -177,16 +177,12 @@ def table(results: list[dict[str, Any]]) -> str:
     for title, runs in by_task(results).items():
         for arm in ARMS:
             of = [run["summary"][arm] for run in runs]
-            relative, horizon = (
-                np.mean([row[key] for row in of]) for key in ("relative", "horizon")
-            )
+            means = {key: np.mean([row[key] for row in of]) for key in of[0]}
             nfe = np.mean([run["arms"][arm][-1]["nfe_forward"] for run in runs])
-            right = [row["accuracy"] for row in of]
-            deviation = f" ± {np.std(right, ddof=1):.1f}" if len(right) > 1 else ""
-            rows.append(
-                [f"{title}: {arm}", f"{relative:.2f}", f"{horizon:.2f}", f"{nfe:.1f}"]
-                + [f"{np.mean(right):.1f}{deviation} %"]
-            )
+            spread = np.std([row["accuracy"] for row in of], ddof=1) if len(of) > 1 else None
+            right = f"{means['accuracy']:.1f}" + ("" if spread is None else f" ± {spread:.1f}")
+            figures = f"{means['relative']:.2f}", f"{means['horizon']:.2f}", f"{nfe:.1f}"
+            rows.append([f"{title}: {arm}", *figures, f"{right} %"])
     header = ["", "seconds, fixed = 1", "T at the end", "evaluations forward at the end"]
     return markdown([*header, "test accuracy"], rows)
 

@@ -25,7 +25,7 @@ SMALLEST = {
     "optimizer scaling": "--repeats 1 --out {out}",
     "optimizer curves": "--out {out}",
     "optimizer page": None,
-    "peers measure": "--parts targets --only nothing --out {out}",
+    "peers measure": "--parts profile --only ode_rnn --seconds 1 --out {out}",
     "peers growth": "--axes steps --sizes 2 --repeats 1 --out {out}",
     "peers page": "--out {folder}",
     "theory figures": "--iterations 25 --out {folder}",
@@ -33,7 +33,9 @@ SMALLEST = {
     "theory memory": "--axes steps --methods SNOpt --sizes 2 --out {out}",
     "theory horizon": "--tasks mnist --iterations 1 --batch 4 --width 2 --seeds 0 --out {out}",
 }
-SLOW = {"engine series", "optimizer cost", "optimizer scaling", "theory figures"}
+SLOW = {
+    "engine series", "optimizer cost", "optimizer scaling", "peers measure", "theory figures",
+}  # fmt: skip
 FAST = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
     for name, flags in SMALLEST.items()
@@ -54,7 +56,7 @@ def test_command_runs_at_its_smallest_size(command, tmp_path, request):
     flags = [word.format(out=out, folder=tmp_path) for word in SMALLEST[command].split()]
     module, chosen = parse(f"benchmarks.{group}", [name, *flags])
     module.main(chosen)
-    if command not in ("optimizer cost", "peers measure"):
+    if command != "optimizer cost":
         assert os.listdir(tmp_path)
     if out.suffix == ".json" and out.exists():
         assert json.loads(out.read_text())
