@@ -86,8 +86,8 @@ of {seeds} seeds, and how many of them got there within the limit. All optimizer
 side, a few iterations each in turn, and start from the same weights. `digits`: scikit-learn's
 8x8 digits through a three-layer tanh field; `mnist`: 8,000 images of MNIST's t10k file, the
 paper's convolutional model, 16 wide. Learning rates are the best of four each
-([how fast it learns](optimizer.md#measured-how-fast-it-learns)); SINGD's is the best of 0.001, 0.01,
-0.1 and 1 on `digits`, and was not searched on `mnist`.
+([how fast it learns](optimizer.md#measured-how-fast-it-learns)); SINGD's is the best of 0.001,
+0.01, 0.1 and 1 on `digits`, and was not searched on `mnist`.
 Seconds are those of learning, without looking at test images and without compiling (`optax`)."""
 
 GROWTH = """## How cost grows

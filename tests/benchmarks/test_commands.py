@@ -29,12 +29,13 @@ SMALLEST = {
     "peers growth": "--axes steps --sizes 2 --repeats 1 --out {out}",
     "peers page": "--out {folder}",
     "theory figures": "--iterations 25 --out {folder}",
-    "theory errors": "--cases mlp --methods rk4 --coarsest --out {out}",
+    "theory errors": "--cases mlp_2d --methods rk4 --coarsest --out {out}",
     "theory memory": "--axes steps --methods SNOpt --sizes 2 --out {out}",
     "theory horizon": "--tasks mnist --iterations 1 --batch 4 --width 2 --seeds 0 --out {out}",
 }
 SLOW = {
-    "engine series", "optimizer cost", "optimizer scaling", "peers measure", "theory figures",
+    "engine memory", "engine series", "optimizer cost", "optimizer scaling", "peers measure",
+    "theory figures", "theory memory",
 }  # fmt: skip
 FAST = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])

@@ -33,6 +33,7 @@ def test_tree_without_what_is_needed_is_named(tmp_path):
     assert answer["error"].startswith("AttributeError")
 
 
+@pytest.mark.slow
 def test_tree_over_itself_does_the_same_work():
     found = against.compare(SOURCE, ["cnf_miniboone_small"], repeats=2)
     result = found["workloads"]["cnf_miniboone_small"]
