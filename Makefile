@@ -62,13 +62,14 @@ format: $(VENV)/.installed  ## lay the code out and mend what ruff can mend
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed  ## measure against torchdiffeq, then plot
-	$(BIN)/python -m benchmarks.measure
-	$(BIN)/python -m benchmarks.plot
+	$(BIN)/python -m benchmarks.engine measure
+	$(BIN)/python -m benchmarks.engine memory
+	$(BIN)/python -m benchmarks.engine page
 
 bench-peers: $(PEERS)/.installed  ## measure against other libraries and optimizers
-	$(PEERS)/bin/python -m benchmarks.peers
-	$(PEERS)/bin/python -m benchmarks.growth
-	$(PEERS)/bin/python -m benchmarks.peers_page
+	$(PEERS)/bin/python -m benchmarks.peers measure
+	$(PEERS)/bin/python -m benchmarks.peers growth
+	$(PEERS)/bin/python -m benchmarks.peers page
 
 docs: $(VENV)/.installed-docs  ## build the site into site/
 	$(BIN)/python -m mkdocs build --strict

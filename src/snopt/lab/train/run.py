@@ -55,13 +55,14 @@ def evaluate(
     *,
     batch_size: int,
     seed: int,
-    world: World,
+    world: World | None = None,
 ) -> Metrics:
     """Average a task's metrics over examples, in evaluation mode.
 
     Evaluation has random numbers of its own, the same every time. Processes split the batches. If
     a solve fails, the loss and the task's metric are NaN.
     """
+    world = world or World()
     totals: dict[str, float] = {}
     model.eval()
     try:

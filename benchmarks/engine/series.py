@@ -1,0 +1,121 @@
+"""An Adam iteration of the ODE-RNN, against one torchdiffeq call for every interval.
+
+Batches are shaped like SpokenArabicDigits: 128 series of up to 93 observations of 27 values,
+hidden state 32, tolerance 1e-3. With SNOPT_DATA set they are the real ones with their real
+lengths, otherwise random ones of full length. All contenders start from the same weights, and the
+field's are multiplied by a gain, so that it stands for a network after some training (a fresh one
+is almost linear).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+import torchdiffeq
+from torch import Tensor
+from torch.nn import functional
+
+from benchmarks.engine.contenders import BASELINE, SETTLING
+from benchmarks.files import RESULTS, environment, write
+from benchmarks.timing import interleave, ratios, summary
+from snopt.models import ODERNN
+
+BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
+TOLERANCE = 1e-3
+GAIN = 1.5
+GOALS = {"snopt": 0.3, "snopt_compiled": 0.15}
+
+
+class TorchdiffeqRNN(ODERNN):
+    """The same model; between observations, one call of torchdiffeq's ``odeint_adjoint``."""
+
+    def flow(self, x: Tensor, duration: float | Tensor) -> Tensor:
+        times = torch.tensor([0.0, duration], dtype=x.dtype)
+        path = torchdiffeq.odeint_adjoint(
+            self.block.field, x, times, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5"
+        )
+        return path[-1]
+
+
+def model(name: str) -> ODERNN:
+    """Build a contender; all get the same weights."""
+    torch.manual_seed(0)
+    kind = TorchdiffeqRNN if name == BASELINE else ODERNN
+    made = kind(
+        CHANNELS, CLASSES, HIDDEN, rtol=TOLERANCE, atol=TOLERANCE, compile=name.endswith("compiled")
+    )
+    with torch.no_grad():
+        for key, parameter in made.block.field.named_parameters():
+            if key.endswith("weight"):
+                parameter.mul_(GAIN)
+    return made
+
+
+def series() -> tuple[str, Tensor, Tensor | None, Tensor]:
+    """One batch: where it is from, observations, lengths, labels."""
+    if os.environ.get("SNOPT_DATA"):
+        from snopt.lab.data import load
+
+        order = torch.Generator().manual_seed(0)
+        splits = load("spoken_arabic_digits", preprocessing="paper")  # its 27 channels
+        batch = next(iter(splits.train.batches(BATCH, generator=order)))
+        return "SpokenArabicDigits", batch.x, batch.lengths, batch.y
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(BATCH, LENGTH, CHANNELS, generator=draw)
+    return "random", x, None, torch.randint(CLASSES, (BATCH,), generator=draw)
+
+
+class Trial:
+    """One contender, training on one batch."""
+
+    def __init__(self, name: str, x: Tensor, lengths: Tensor | None, y: Tensor) -> None:
+        self.model = model(name)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.x, self.lengths, self.y = x, lengths, y
+        self.loss = float("nan")
+
+    def run(self) -> None:
+        """One Adam iteration."""
+        self.optimizer.zero_grad()
+        loss = functional.cross_entropy(self.model(self.x, lengths=self.lengths), self.y)
+        loss.backward()
+        self.optimizer.step()
+        self.loss = loss.item()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--repeats", type=int, default=11, help="rounds of timing")
+    parser.add_argument("--contenders", nargs="+", default=list(GOALS), choices=GOALS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "ode_rnn_series.json")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Time everyone side by side and write the result."""
+    source, *batch = series()
+    trials = {name: Trial(name, *batch) for name in (BASELINE, *chosen.contenders)}
+    runs = {name: trial.run for name, trial in trials.items()}
+    times = interleave(runs, chosen.repeats, SETTLING)
+    found = {}
+    for name, trial in trials.items():
+        seconds, ratio = summary(times[name]), summary(ratios(times, name, BASELINE))
+        found[name] = {
+            "seconds": seconds,
+            "ratio": ratio,
+            "goal": GOALS.get(name),
+            "last_loss": trial.loss,
+        }
+        print(f"{name:20} {seconds['median']:.4f} s   {ratio['median']:.3f} of {BASELINE}")
+    result = {
+        "data": source,
+        "shape": list(batch[0].shape),
+        "steps": LENGTH if batch[1] is None else int(batch[1].max()),
+        "gain": GAIN,
+        "rounds": chosen.repeats,
+        "contenders": found,
+        "environment": environment(),
+    }
+    write(chosen.out, result)

@@ -1,0 +1,74 @@
+"""Runs iterations of workloads on request; the other end of :mod:`benchmarks.engine.against`.
+
+A request is a workload's name as a line of JSON. The answer to the first one of a workload has its
+loss and evaluations of the field, after a few iterations to settle; later ones have the CPU seconds
+of one iteration. The package under test may be of any age: only ``snopt.NeuralODE`` is used.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from typing import Any
+
+import torch
+
+import snopt
+from benchmarks.engine.contenders import Trial
+
+WORKLOADS = {
+    "image": ("snopt_checkpoint", "image", "plain"),
+    "ode_rnn": ("snopt_checkpoint", "ode_rnn", "plain"),
+    "ode_rnn_compiled": ("snopt_compiled", "ode_rnn", "plain"),
+    "cnf_miniboone_small": ("snopt_checkpoint", "cnf_miniboone_small", "autograd"),
+    "cnf_gas": ("snopt_checkpoint", "cnf_gas", "tangent"),
+}
+"""Contender, case and form."""
+
+
+def prepared(workload: str) -> tuple[Trial, dict[str, Any]]:
+    """Make a workload, let its step size settle, and say what one iteration is."""
+    trial = Trial(*WORKLOADS[workload])
+    trial.settle()
+    return trial, {"evaluations": trial.evaluations(), "loss": float(trial.forward().detach())}
+
+
+def seconds(trial: Trial) -> float:
+    """CPU seconds of one iteration."""
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.process_time()
+        trial.run()
+        return time.process_time() - start
+    finally:
+        gc.enable()
+
+
+def main() -> None:
+    """Answer until there are no more requests."""
+    torch.set_num_threads(1)
+    answers, sys.stdout = sys.stdout, sys.stderr  # what else is printed is no answer
+
+    def answer(value: dict[str, Any]) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    answer({"package": snopt.__file__})
+    trials: dict[str, Trial] = {}
+    for line in sys.stdin:
+        workload = json.loads(line)
+        try:
+            if workload in trials:
+                answer({"seconds": seconds(trials[workload])})
+            else:
+                trials[workload], first = prepared(workload)
+                answer(first)
+        except Exception as error:  # noqa: BLE001 - an older tree may fail in any way
+            answer({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

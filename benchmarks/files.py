@@ -1,0 +1,102 @@
+"""Where results are kept, what they were measured on, and the tables of the pages made of them."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from snopt.lab.train.folder import environment as run_environment
+from snopt.lab.train.folder import write_json
+
+ROOT = Path(__file__).parent
+RESULTS, DOCS = ROOT / "results", ROOT.parent / "docs"
+PEERS = (
+    "torchode", "torchdyn", "jax", "diffrax", "equinox", "optax", "pytorch_optimizer", "heavyball",
+    "singd",
+)  # fmt: skip
+WORKLOADS = ("image", "ode_rnn", "cnf_miniboone", "cnf_gas")
+"""The names of :mod:`benchmarks.engine.cases`, in the order of tables."""
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Read a file of results; empty if nothing was measured."""
+    return json.loads(file.read_text("utf-8")) if file.exists() else {}
+
+
+def write(file: Path, found: Mapping[str, Any]) -> None:
+    """Write a file of results as a whole."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, found)
+
+
+def environment() -> dict[str, Any]:
+    """Describe this process's surroundings: as a run does, with the processor and the peers."""
+    found = run_environment(torch.device("cpu"), processes=1)
+    packages = {**found["packages"], **{name: _installed(name) for name in PEERS}}
+    return {
+        **{key: found[key] for key in ("started", "python", "platform", "cores", "threads")},
+        "processor": _processor(),
+        "packages": {name: number for name, number in packages.items() if number},
+    }
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+# ------------------------------------------------------------------------------------- tables
+
+
+def put(page: Path, tables: Mapping[str, str]) -> None:
+    """Replace the tables of a page, each between ``<!-- name -->`` and ``<!-- /name -->``."""
+    text = page.read_text("utf-8")
+    for name, table in tables.items():
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, found, rest = text.partition(start)
+        if not found or end not in rest:
+            raise ValueError(f"{page} has no place for the table {name!r}: {start.strip()} {end}")
+        text = f"{before}{start}\n{table}\n\n{end}{rest.partition(end)[2]}"
+    page.write_text(text, "utf-8")
+
+
+def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Lay out a table whose first column is text and whose others are numbers."""
+    header = list(header)
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def label(case: str, form: str) -> str:
+    """Name a workload in a table."""
+    return f"`{case}`" if form == "plain" else f"`{case}`, {form}"
+
+
+def spread(values: Mapping[str, float], digits: int = 2) -> str:
+    """Write a median with its quartiles."""
+    low, mid, high = (f"{values[key]:.{digits}f}" for key in ("lower", "median", "upper"))
+    return f"**{mid}** ({low}–{high})"
+
+
+def surroundings(environment: Mapping[str, Any]) -> str:
+    """Tabulate an environment."""
+    rows = [[k.replace("_", " "), str(v)] for k, v in environment.items() if k != "packages"]
+    rows += [[f"`{name}`", number] for name, number in environment["packages"].items()]
+    return markdown(["", "value"], rows)

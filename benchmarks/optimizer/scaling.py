@@ -1,0 +1,221 @@
+"""SNOpt on one and on two processes: what an iteration and the parts of a refresh take.
+
+Measures, then writes docs/scaling.md and its picture; ``--page`` only the latter, from what is
+stored.
+
+Processes have one thread each and talk by gloo over the loopback interface. Solves have fixed
+steps, so that all processes do the same work, and learning rates are zero. Seconds are those that
+passed, of the slowest process, all beginning together; every figure is the least of its repeats.
+The machine has to be quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, multiprocessing, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.files import DOCS, RESULTS, environment, put, read, write
+from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
+from snopt.adjoint import NeuralODE
+from snopt.models import ImageClassifier
+from snopt.models.fields import TanhField
+from snopt.optim import SNOpt, parallel
+
+STEPS = {"method": "rk4", "options": {"step_size": 0.25}}
+#: Floats in the messages that are timed by themselves.
+MESSAGES = (1, 1_000, 10_000, 100_000, 1_000_000)
+
+
+def problem(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
+    """A model of the case's size, and a batch for all workers together."""
+    torch.manual_seed(0)
+    y = torch.randint(10, (case.batch,))
+    if case.kind == "image":
+        return ImageClassifier(1, 10, case.width, **STEPS), torch.randn(case.batch, 1, 28, 28), y
+    block = NeuralODE(TanhField(64, case.width, depth=3), **STEPS)
+    return nn.Sequential(block, nn.Linear(64, 10)), torch.randn(case.batch, 64), y
+
+
+class Trained:
+    """A model under DistributedDataParallel, with SNOpt, on this process's share of a batch."""
+
+    def __init__(self, case: Case, share: slice) -> None:
+        self.model, x, y = problem(case)
+        self.x, self.y = x[share], y[share]
+        self.wrapped = DistributedDataParallel(self.model)
+        self.optimizer = SNOpt(self.wrapped, lr=0.0)
+        self.iterate(refresh=True)
+
+    def iterate(self, refresh: bool) -> None:
+        optimizer = self.optimizer
+        optimizer.next_refresh = 0 if refresh else 10**9
+        optimizer.recorder.arm() if refresh else optimizer.recorder.disarm()
+        optimizer.zero_grad()
+        cross_entropy(self.wrapped(self.x), self.y).backward()
+        optimizer.step()
+
+    def sizes(self) -> dict[str, Any]:
+        layers = [
+            [(block.shape[0], block.shape[-1]) for mode in factors.modes for block in mode]
+            for factors in self.optimizer.factors.values()
+        ]
+        return {"parameters": sum(p.numel() for p in self.model.parameters()), "layers": layers}
+
+
+# ------------------------------------------------------------------------------------ timing
+
+
+def slowest(seconds: float) -> float:
+    """The most that any process took."""
+    value = torch.tensor(seconds, dtype=torch.float64)
+    distributed.all_reduce(value, distributed.ReduceOp.MAX)
+    return float(value)
+
+
+def timed(run: Callable[[], object], repeats: int) -> float:
+    """Seconds of the slowest process, in the best of some repeats."""
+    times = []
+    for _ in range(repeats):
+        distributed.barrier()
+        start = time.perf_counter()
+        run()
+        times.append(slowest(time.perf_counter() - start))
+    return min(times)
+
+
+@contextmanager
+def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterator[None]:
+    """Note the seconds of every call of a function; processes begin a message together."""
+    original = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if message:
+            distributed.barrier()
+        start = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            log.append(time.perf_counter() - start)
+
+    setattr(owner, name, call)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def parts(trained: Trained, repeats: int) -> dict[str, float]:
+    """Least seconds of what a refresh exchanges and decomposes, call by call, summed."""
+    found: dict[str, list[list[float]]] = {"all_reduce": [], "eigh": [], "broadcast": []}
+    for _ in range(repeats):
+        logs: dict[str, list[float]] = {name: [] for name in found}
+        with (
+            watched(parallel.distributed, "all_reduce", logs["all_reduce"], message=True),
+            watched(parallel, "robust_eigh", logs["eigh"], message=False),
+            watched(parallel.distributed, "broadcast", logs["broadcast"], message=True),
+        ):
+            trained.iterate(refresh=True)
+        for name, log in logs.items():
+            found[name].append(log)
+    # The same calls in every repeat: the best of each.
+    sums = {
+        name: sum(min(times) for times in zip(*logs, strict=True)) for name, logs in found.items()
+    }
+    return {name: slowest(seconds) for name, seconds in sums.items()}
+
+
+def messages(repeats: int) -> dict[str, dict[str, float]]:
+    """Seconds of an all-reduce and a broadcast of each size."""
+    found: dict[str, dict[str, float]] = {"all_reduce": {}, "broadcast": {}}
+    for count in MESSAGES:
+        data = torch.ones(count)
+        runs: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda data=data: distributed.all_reduce(data),
+            "broadcast": lambda data=data: distributed.broadcast(data, src=0),
+        }
+        for name, run in runs.items():
+            found[name][str(4 * count)] = timed(run, repeats)
+            data.fill_(1.0)
+    return found
+
+
+def decompositions(repeats: int) -> dict[str, float]:
+    """Seconds of one decomposition by size."""
+    found = {}
+    for size in (8, 32, 64, 128, 256):
+        rows = torch.randn(2 * size, size, generator=torch.Generator().manual_seed(0))
+        gram = (rows.mT @ rows)[None]
+        found[str(size)] = timed(lambda gram=gram: parallel.robust_eigh(gram), repeats)
+    return found
+
+
+# ----------------------------------------------------------------------------- the processes
+
+
+def work(rank: int, workers: int, port: int, repeats: int, out: Any) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=workers
+    )
+    try:
+        found: dict[str, Any] = {}
+        for case in CASES:
+            shares = [case.batch // 2] if workers == 2 else [case.batch // 2, case.batch]
+            for count in shares:
+                trained = Trained(case, slice(rank * count, (rank + 1) * count))
+                row = {
+                    "plain": timed(lambda t=trained: t.iterate(refresh=False), 2 * repeats),
+                    "refresh": timed(lambda t=trained: t.iterate(refresh=True), repeats),
+                    "parts": parts(trained, repeats),
+                }
+                found.setdefault(case.name, {"sizes": trained.sizes(), "examples": {}})
+                found[case.name]["examples"][str(count)] = row
+        if workers == 2:
+            found["messages"] = messages(50 * repeats)
+        else:
+            found["decompositions"] = decompositions(2 * repeats)
+        out[rank] = found
+    finally:
+        distributed.destroy_process_group()
+
+
+def started(workers: int, repeats: int) -> dict[str, Any]:
+    """Let so many processes measure, and return what the first one found."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        out = manager.dict()
+        multiprocessing.spawn(work, (workers, port, repeats, out), nprocs=workers)
+        return dict(out)[0]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULTS / "scaling.json")
+    parser.add_argument("--page", action="store_true", help="only the page and the picture")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Measure with one process and with two; write the page if it is of the stored results."""
+    if not chosen.page:
+        os.environ["OMP_NUM_THREADS"] = "1"
+        found = {str(workers): started(workers, chosen.repeats) for workers in (1, 2)}
+        write(chosen.out, {**found, "environment": environment()})
+    if chosen.out == RESULTS / "scaling.json":
+        found = read(chosen.out)
+        put(DOCS / "scaling.md", tables(found))
+        draw(found, DOCS / "scaling.png")

@@ -1,0 +1,82 @@
+"""The eight tasks of the race, in two halves: one to decide by, one to report.
+
+Nothing that is reported may have been looked at while the optimizer was designed. The splits differ
+in tasks and in seeds, and each has images, a series and a density. In ``tune`` test examples are
+never touched: runs are judged by the validation part.
+
+Every method trains all parameters, without a schedule; the recipes of the laboratory give data,
+model, solver and batch size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from snopt.lab.config import Experiment, OptimizerConfig, Scale
+from snopt.lab.optimizers import find
+from snopt.lab.recipes import recipe, with_settings
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes:
+        recipe: The recipe of the laboratory.
+        seconds: CPU seconds of one run, unless the command line says otherwise.
+        settings: What the recipe is changed by.
+    """
+
+    recipe: str
+    seconds: float
+    settings: tuple[str, ...] = ()
+
+
+SPLITS: dict[str, dict[str, Task]] = {
+    "tune": {
+        "digits": Task("digits", 4),
+        "mnist16": Task("mnist", 60, ("model.width=16",)),
+        "spoken_arabic_digits": Task("spoken_arabic_digits", 90),
+        "circle": Task("circle", 60),
+    },
+    "report": {
+        "mnist32": Task("mnist", 90, ("model.width=32",)),
+        "cifar10": Task("cifar10", 120, ("model.width=16",)),
+        "character_trajectories": Task("character_trajectories", 120),
+        "miniboone": Task("miniboone", 90, ("model.width=128",)),
+    },
+}
+SEEDS = {"tune": (10, 11), "report": (0, 1, 2)}
+HELD_OUT = 1000
+"""The most examples that a run is judged by."""
+RATES: dict[str, tuple[float, ...]] = {
+    "snopt": (1e-3, 3e-3, 1e-2, 3e-2),
+    "snopt_amortized": (3e-3, 1e-2, 3e-2, 1e-1),
+    "adam": (1e-3, 3e-3, 1e-2, 3e-2),
+    "adamw": (1e-3, 3e-3, 1e-2, 3e-2),
+    "sgd": (1e-2, 3e-2, 1e-1, 3e-1),
+    "muon": (3e-3, 1e-2, 3e-2, 1e-1),
+    "soap": (1e-3, 3e-3, 1e-2, 3e-2),
+}
+"""The methods of the race by their names in the laboratory, each with four rates, 3 apart."""
+
+
+def experiment(task: Task, method: str, lr: float, seed: int, scale: Scale = "cpu") -> Experiment:
+    """Describe one run.
+
+    Args:
+        task: What is learnt.
+        method: ``"snopt"``, or with settings of its own ``"snopt:momentum=0.5,damping=1e-3"``.
+        lr: Learning rate.
+        seed: Decides weights, batches and noise.
+        scale: ``"smoke"`` for the smallest models and data.
+    """
+    name, _, settings = method.partition(":")
+    config = recipe(task.recipe, "adam", scale)
+    if scale != "smoke":
+        data = replace(config.data, valid_examples=HELD_OUT, test_examples=HELD_OUT)
+        config = with_settings(replace(config, data=data), task.settings)
+    optimizer = OptimizerConfig(name, lr=lr, weight_decay=find(name).weight_decay)
+    train = replace(config.train, seed=seed)
+    config = replace(config, optimizer=optimizer, train=train)
+    return with_settings(config, [setting for setting in settings.split(",") if setting])

@@ -1,0 +1,3 @@
+from benchmarks.command import run
+
+run("benchmarks.peers")

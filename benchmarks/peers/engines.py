@@ -1,0 +1,141 @@
+"""Everyone's forward time, forward plus backward time and gradient error, in one interleaved run.
+
+The forward pass is the loss alone, with no gradient wanted; forward plus backward is what
+training does between two updates. Ratios are the peer's over ours, taken within a round. A peer
+that takes longer than :data:`SLOW` seconds for one iteration runs once, outside the rounds; one
+that cannot run is written down with its reason.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.engine.accuracy import Gradients, gradients, reference, relative_errors
+from benchmarks.engine.cases import CASES
+from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
+from benchmarks.timing import interleave, ratios, summary
+
+OURS = ("snopt_checkpoint", "snopt_compiled")
+PEERS = (
+    "torchdiffeq_adjoint",
+    "torchdiffeq_direct",
+    "torchode_autodiff",
+    "torchode_compiled",
+    "torchdyn_adjoint",
+    "torchdyn_autograd",
+    "diffrax_checkpoint",
+    "diffrax_backsolve",
+)
+# The form of the flows' field that every library, compilers included, can work with.
+FORMS = {"cnf_miniboone": "tangent", "cnf_gas": "tangent"}
+SLOW = 6.0
+FEWEST, MOST = 3, 11
+
+
+class TorchTrial(Trial):
+    """A library of PyTorch's on one workload."""
+
+    def evaluate(self) -> Tensor:
+        """Return the loss alone."""
+        with torch.no_grad():
+            return self.workload(self.flow, self.inputs)
+
+    def gradients(self) -> Gradients:
+        """Return what the latest run has left, in float64."""
+        return gradients(self.workload.field.parameters(), self.inputs)
+
+
+def form_of(case: str) -> str:
+    """The form of a case's field that all compare on."""
+    return FORMS.get(case, CASES[case].forms[0])
+
+
+def left_out(case: str, name: str) -> str | None:
+    """Say why a pair is not tried; None if it is."""
+    if (case, name) == ("image", "diffrax_backsolve"):
+        return "not tried: XLA's convolutions on a CPU, see diffrax_checkpoint"
+    if case != "ode_rnn" and name == "torchode_compiled":
+        return "not tried: only ode_rnn has a field small enough for the loop around it to count"
+    return None
+
+
+def trial(name: str, case: str) -> Any:
+    """Prepare one library on one workload; import only what it needs."""
+    form = form_of(case)
+    if name.startswith("diffrax"):
+        from benchmarks.peers.diffrax_trials import DiffraxTrial
+
+        return DiffraxTrial(name, case, form)
+    if name in CONTENDERS:
+        return TorchTrial(name, case, form)
+    from benchmarks.peers.torch_trials import TORCH_PEERS
+
+    return TorchTrial(name, case, form, TORCH_PEERS)
+
+
+def first_line(error: Exception) -> str:
+    """Name an error in one line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
+
+
+def rounds(seconds: float, budget: float) -> int:
+    """How many rounds of so many seconds fit into a budget, within :data:`FEWEST` and MOST."""
+    return max(FEWEST, min(MOST, int(budget / seconds)))
+
+
+def settled(name: str, case: str) -> tuple[Any, float]:
+    """Run a library until its time no longer changes; return it and the time of one iteration."""
+    candidate = trial(name, case)
+    compiles = name.startswith("diffrax") or name.endswith("compiled")
+    for _ in range(SETTLING if name in OURS else 2 if compiles else 1):
+        start = time.perf_counter()
+        candidate.run()
+        seconds = time.perf_counter() - start
+    if seconds < SLOW:
+        candidate.evaluate()
+    return candidate, seconds
+
+
+def measure(case: str, budget: float) -> dict[str, Any]:
+    """Measure everyone able to run a workload, side by side."""
+    exact, own_error = reference(case)
+    able, found, unable = {}, {}, {}
+    for name in (*OURS, *PEERS):
+        reason = left_out(case, name)
+        if reason is None:
+            try:
+                candidate, seconds = settled(name, case)
+                found[name] = {"error": relative_errors(candidate.gradients(), exact)}
+            except Exception as error:  # noqa: BLE001 - a peer may fail in any way
+                reason = first_line(error)
+        if reason is not None:
+            unable[name] = reason
+        elif seconds > SLOW:
+            found[name]["both"] = summary([seconds])
+        else:
+            able[name] = candidate, seconds
+        print(f"{case:14} {name:20} {reason or f'{seconds:.3f} s'}", flush=True)
+    repeats = rounds(1.5 * sum(seconds for _, seconds in able.values()), budget)
+    for kind in ("forward", "both"):
+        runs = {
+            name: candidate.evaluate if kind == "forward" else candidate.run
+            for name, (candidate, _) in able.items()
+        }
+        times = interleave(runs, repeats, 0)
+        for name in runs:
+            found[name][kind] = summary(times[name])
+            found[name][f"{kind}_over"] = {
+                ours: summary(ratios(times, name, ours)) for ours in OURS if ours in runs
+            }
+    return {
+        "form": form_of(case),
+        "rounds": repeats,
+        "reference_error": own_error,
+        "contenders": found,
+        "cannot_run": unable,
+    }

@@ -1,0 +1,161 @@
+"""How the time and memory of one iteration grow with batch, width, steps and layers.
+
+The model is a tanh network solved by equal Runge-Kutta steps, so that the work is known. One size
+grows while the others stay; times of a size are interleaved. Memory is the most that
+tensors take at one time in an iteration, with the weights and the optimizer's state. An
+exponent is the slope of a straight line through the logarithms.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchdiffeq
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+import snopt
+from benchmarks.files import RESULTS, environment, read, write
+from benchmarks.optimizer.cost import always, iteration
+from benchmarks.timing import interleave, summary
+from snopt.lab.paper.growth import slope
+from snopt.lab.paper.live_tensors import peak_megabytes
+from snopt.optim import SNOpt
+
+MB = 2**20
+
+
+@dataclass(frozen=True)
+class Size:
+    """One problem; along an axis one of these grows."""
+
+    batch: int = 128
+    width: int = 64
+    steps: int = 8
+    layers: int = 2
+
+
+AXES = {
+    "batch": (64, 128, 256, 512, 1024),
+    "width": (32, 64, 128, 256),
+    "steps": (4, 8, 16, 32),
+    "layers": (1, 2, 4, 8),
+}
+
+
+class Deep(nn.Module):
+    """Linear layers with tanh after each; does not depend on time."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+
+    def forward(self, t: Tensor, x: Tensor) -> Tensor:
+        """Evaluate the field at ``x``, (batch, width)."""
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+class Model(nn.Module):
+    """A field, a solve of it by equal steps, and the mean square of its end."""
+
+    def __init__(self, size: Size, ours: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.field = Deep(size.width, size.layers)
+        self.register_buffer("inputs", torch.randn(size.batch, size.width))
+        solver = {"method": "rk4", "options": {"step_size": 1.0 / size.steps}}
+        self.flow = snopt.NeuralODE(self.field, **solver) if ours else partial(self._peer, solver)
+
+    def _peer(self, solver: dict[str, Any], x: Tensor) -> Tensor:
+        times = torch.tensor([0.0, 1.0])
+        return torchdiffeq.odeint_adjoint(self.field, x, times, **solver)[-1]
+
+    def forward(self) -> Tensor:
+        """Return the loss."""
+        return self.flow(self.inputs).square().mean()
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration of somebody, and what is there before it begins."""
+
+    run: Callable[[], object]
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def megabytes(self) -> float:
+        """The most that tensors take: those of the iteration, weights and optimizer's state."""
+        lasting = [*self.model.parameters(), *tree_leaves(self.optimizer.state_dict()["state"])]
+        held = sum(each.nbytes for each in lasting if isinstance(each, Tensor))
+        return peak_megabytes(self.run) + held / MB
+
+
+def _adam(size: Size, ours: bool) -> Iteration:
+    model = Model(size, ours)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    return Iteration(iteration(model, optimizer, lambda: None), model, optimizer)
+
+
+def _snopt(size: Size, refresh: bool) -> Iteration:
+    model = Model(size, ours=True)
+    optimizer = SNOpt(model, lr=0.0)
+    return Iteration(always(model, optimizer, refresh=refresh), model, optimizer)
+
+
+CONTENDERS: dict[str, Callable[[Size], Iteration]] = {
+    "snopt": partial(_snopt, refresh=False),
+    "snopt_refresh": partial(_snopt, refresh=True),
+    "adam": partial(_adam, ours=True),
+    "torchdiffeq_adam": partial(_adam, ours=False),
+}
+
+
+def exponents(sizes: list[int], values: list[float]) -> dict[str, float]:
+    """The slope over all sizes, and that between the last two."""
+    return {"all": slope(sizes, values), "last": slope(sizes[-2:], values[-2:])}
+
+
+def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
+    """Grow one size, up to the last or to as many sizes as are wanted."""
+    sizes = list(AXES[axis][:most])
+    found: dict[str, dict[str, Any]] = {
+        name: {"milliseconds": [], "megabytes": []} for name in CONTENDERS
+    }
+    for value in sizes:
+        size = replace(Size(), **{axis: value})
+        made = {name: make(size) for name, make in CONTENDERS.items()}
+        times = interleave({name: each.run for name, each in made.items()}, repeats, warmup=1)
+        for name, each in made.items():
+            found[name]["milliseconds"].append(1e3 * summary(times[name])["median"])
+            found[name]["megabytes"].append(each.megabytes())
+    for name, figures in found.items():
+        for key in ("milliseconds", "megabytes"):
+            figures[f"{key}_exponent"] = exponents(sizes, figures[key])
+        milliseconds = " ".join(f"{value:.1f}" for value in figures["milliseconds"])
+        print(f"{axis:8} {name:18} {milliseconds} ms", flush=True)
+    return {"sizes": sizes, "contenders": found}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
+    parser.add_argument("--sizes", type=int, help="only the first so many of an axis; two at least")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--out", type=Path, default=RESULTS / "growth.json")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Grow what the command line asks for, writing after each axis."""
+    for axis in chosen.axes:
+        measured = measure(axis, chosen.repeats, chosen.sizes)
+        kept = read(chosen.out)
+        kept.setdefault("axes", {})[axis] = {**measured, "rounds": chosen.repeats}
+        write(chosen.out, {**kept, "base": asdict(Size()), "environment": environment()})

@@ -1,0 +1,203 @@
+"""What an iteration costs under each optimizer, at learning rate zero and amortised over refreshes.
+
+Most optimizers work in ``step`` alone. Their iteration is the gradient, timed once a round for
+all of them, plus the mean of as many steps as lie between two of their own refreshes. SNOpt and
+SINGD also work during the backward pass: their iterations with and without a refresh are
+timed whole, and weighted. All use the eager engine but optax, which comes with diffrax.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from benchmarks.optimizer.cost import REFRESH_EVERY, Trained, iteration, second_order
+from benchmarks.peers.engines import first_line, form_of, rounds
+from benchmarks.timing import Times, interleave, ratios, summary
+from snopt.lab.config import OptimizerConfig
+from snopt.lab.optimizers import make_optimizers
+
+ENGINE = "snopt_checkpoint"
+BASELINE = "adam"
+REFRESH_AFTER = 10
+"""Steps between two refreshes of SOAP and of SINGD, their own defaults or authors' advice."""
+
+Run = Callable[[], object]
+
+
+def registered(name: str, model: nn.Module, lr: float) -> list[Optimizer]:
+    """Make what ``snopt train`` would train with."""
+    return make_optimizers(model, OptimizerConfig(name, lr=lr))
+
+
+def heavyball_soap(model: nn.Module, lr: float) -> list[Optimizer]:
+    import heavyball
+
+    heavyball.utils.compile_mode = None  # its autotuning would take longer than the measurement
+    settings = {"betas": (0.95, 0.95), "precondition_frequency": REFRESH_AFTER}
+    return [heavyball.SOAP(model.parameters(), lr=lr, weight_decay=0.0, **settings)]
+
+
+def singd(model: nn.Module, lr: float, every: int = REFRESH_AFTER) -> list[Optimizer]:
+    """SINGD for the layers it knows, Adam for the rest."""
+    from singd.optim.optimizer import SINGD
+
+    first = SINGD(model, lr=lr, T=every, warn_unsupported=False)
+    known = {id(p) for group in first.param_groups for p in group["params"]}
+    rest = [p for p in model.parameters() if id(p) not in known]
+    return [first, torch.optim.Adam(rest, lr=lr)] if rest else [first]
+
+
+#: Those that work in ``step`` alone, and after how many steps their work repeats.
+STEPPERS: dict[str, tuple[Callable[[nn.Module], list[Optimizer]], int]] = {
+    BASELINE: (lambda model: registered("adam", model, 0.0), 1),
+    "muon": (lambda model: registered("muon", model, 0.0), 1),
+    "soap": (lambda model: registered("soap", model, 0.0), REFRESH_AFTER),
+    "soap_heavyball": (lambda model: heavyball_soap(model, 0.0), REFRESH_AFTER),
+}
+
+
+def gradient(case: str) -> Run:
+    """Forward and backward of the model that all train."""
+    model = Trained(case, ENGINE, form_of(case))
+
+    def run() -> None:
+        model.zero_grad()
+        model().backward()
+
+    return run
+
+
+def steps(case: str, make: Callable[[nn.Module], list[Optimizer]], count: int) -> Run:
+    """So many steps on one gradient."""
+    model = Trained(case, ENGINE, form_of(case))
+    optimizers = make(model)
+    model().backward()
+
+    def run() -> None:
+        for _ in range(count):
+            for optimizer in optimizers:
+                optimizer.step()
+
+    return run
+
+
+def singd_iteration(case: str, refresh: bool) -> Run:
+    """An iteration in which SINGD renews its factors every time, or never but the first."""
+    model = Trained(case, ENGINE, form_of(case))
+    first, *rest = singd(model, 0.0, every=1 if refresh else 10**9)
+
+    def others() -> None:
+        for other in rest:
+            other.step()
+            other.zero_grad()
+
+    return iteration(model, first, others)
+
+
+def whole(case: str) -> dict[str, tuple[Callable[[], Run], Callable[[], Run], int]]:
+    """Those timed whole: makers of a plain iteration and of a refresh, and how often one is due."""
+    form = form_of(case)
+
+    def snopt(refresh: bool) -> Run:
+        return second_order(case, ENGINE, form, refresh=refresh)
+
+    def optax() -> Run:
+        from benchmarks.peers.optax_trials import adam_iteration
+
+        return adam_iteration(case, form)
+
+    made = {
+        "snopt": (lambda: snopt(False), lambda: snopt(True), REFRESH_EVERY),
+        "singd": (
+            lambda: singd_iteration(case, False),
+            lambda: singd_iteration(case, True),
+            REFRESH_AFTER,
+        ),
+    }
+    if case != "image":  # diffrax takes many seconds there, see the engines
+        made["optax_adam_diffrax"] = (optax, optax, 1)
+    return made
+
+
+def prepare(case: str) -> tuple[dict[str, Run], dict[str, int], dict[str, str]]:
+    """Make and warm up what can run: runs, periods, and why the others cannot."""
+    runs: dict[str, Run] = {"gradient": gradient(case)}
+    runs["gradient"]()
+    periods, unable = {}, {}
+    for name, (make, count) in STEPPERS.items():
+        attempt({f"{name}/steps": lambda m=make, c=count: steps(case, m, c)}, runs, unable)
+        periods[name] = count
+    for name, (plain, refresh, every) in whole(case).items():
+        makers = {f"{name}/plain": plain}
+        if every > 1:
+            makers[f"{name}/refresh"] = refresh
+        attempt(makers, runs, unable)
+        periods[name] = every
+    return runs, periods, unable
+
+
+def attempt(
+    makers: dict[str, Callable[[], Run]], runs: dict[str, Run], unable: dict[str, str]
+) -> None:
+    """Add the runs of one optimizer, all or none."""
+    made: dict[str, Run] = {}
+    try:
+        for key, make in makers.items():
+            made[key] = make()
+            made[key]()
+            made[key]()
+    except Exception as error:  # noqa: BLE001 - a peer may fail in any way
+        name = next(iter(makers)).partition("/")[0]
+        unable[name] = first_line(error)
+        print(f"{name:20} {unable[name]}", flush=True)
+    else:
+        runs.update(made)
+
+
+def amortised(times: Times, periods: dict[str, int]) -> Times:
+    """Seconds of one iteration in every round, by optimizer."""
+    found: Times = {}
+    for name, period in periods.items():
+        if f"{name}/steps" in times:
+            pairs = zip(times["gradient"], times[f"{name}/steps"], strict=True)
+            found[name] = [gradient + total / period for gradient, total in pairs]
+        elif f"{name}/plain" in times:
+            plain = times[f"{name}/plain"]
+            refresh = times.get(f"{name}/refresh", plain)
+            pairs = zip(plain, refresh, strict=True)
+            found[name] = [((period - 1) * p + r) / period for p, r in pairs]
+    return found
+
+
+def measure(case: str, budget: float) -> dict[str, Any]:
+    """Time everyone's iteration on one workload."""
+    runs, periods, unable = prepare(case)
+    start = time.perf_counter()
+    for run in runs.values():
+        run()
+    repeats = rounds(time.perf_counter() - start, budget)
+    times = interleave(runs, repeats, 0)
+    whole_iterations = amortised(times, periods)
+    contenders = {
+        name: {
+            "seconds": summary(values),
+            "over_adam": summary(ratios(whole_iterations, name, BASELINE)),
+            "refresh_every": periods[name],
+        }
+        for name, values in whole_iterations.items()
+    }
+    for name, figures in contenders.items():
+        print(f"{case:10} {name:20} {figures['over_adam']['median']:.3f}", flush=True)
+    return {
+        "form": form_of(case),
+        "rounds": repeats,
+        "runs": {name: summary(values) for name, values in times.items()},
+        "contenders": contenders,
+        "cannot_run": unable,
+    }

@@ -1,0 +1,337 @@
+"""Write docs/peers.md and its figures from ``results/peers.json`` and ``results/growth.json``.
+
+A section appears when its part has been measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.files import (
+    DOCS,
+    RESULTS,
+    WORKLOADS,
+    label,
+    markdown,
+    read,
+    spread,
+    surroundings,
+)
+from benchmarks.peers.figures import draw_growth, draw_peers
+
+OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
+ORDER = (*WORKLOADS, "digits", "mnist")
+ARITHMETIC = ("matrix products", "elementwise", "reductions")
+"""Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
+Measured = dict[str, Any]
+
+INTRO = """# Against peers
+
+This page is written by `python -m benchmarks.peers page` from `benchmarks/results/peers.json` and
+`benchmarks/results/growth.json`; none of its figures is typed by hand.
+
+```bash
+make bench-peers                               # everything, in an environment of its own
+python -m benchmarks.peers --parts engines memory     # some parts; the others are kept
+python -m benchmarks.peers --parts targets --only digits
+python -m benchmarks.peers growth              # how cost grows
+python -m benchmarks.peers page                # this page and its figures
+```
+
+The workloads and how they are timed are described in [benchmarks](benchmarks.md). All libraries
+get the same weights, inputs, tolerances and method (`dopri5`). A ratio is the peer's figure over
+ours, `eager` or `compiled`: above 1, the peer needs more. A part that has not been measured has no
+section.
+"""
+
+SHORTLY = """## In short
+
+Loss and gradient: the fastest form of each library over the faster of ours, medians of {rounds}
+interleaved rounds. Above 1, the peer is slower. A dash: no form of it ran more than once."""
+
+ENGINES = """## Engines: time
+
+Seconds of the loss alone (forward, no gradient wanted) and of loss and gradient (both),
+medians; ratios with quartiles. diffrax is jitted, with `lax.scan` over the intervals of
+`ode_rnn`. torchode controls the step of each sample on its own, which asks for more steps.
+torchode and torchdyn integrate one flat tensor, so the state is flattened for them. An
+iteration that took more than six seconds ran once and has no ratio."""
+
+ERRORS = """## Engines: gradient error
+
+Relative, against the float64 reference, parameters of the field / inputs; then the parameters'
+error over ours."""
+
+MEMORY = """## Engines: memory
+
+How many megabytes one iteration adds to a fresh process with one thread, at its peak; what a
+compiler keeps is part of it."""
+
+OPTIMIZERS = """## Optimizers: one iteration
+
+A whole iteration at learning rate zero on our eager engine (optax: on diffrax), amortised over
+the refreshes of the optimizer's own factors, whose interval is in the table. SNOpt's interval
+grows to 100. For optimizers that work in `step` alone it is the gradient's time plus their
+mean step. `soap` is that of pytorch_optimizer; heavyball's runs without its autotuning
+compiler. SINGD's hooks see every evaluation of the solver, not a quadrature of the path: its
+factors depend on the tolerance, and its refresh pays for each evaluation."""
+
+TARGETS = """## Optimizers: seconds to an accuracy
+
+Test accuracy of {targets} for the first time, looked at every {every} iterations; the median
+of {seeds} seeds, and how many of them got there within the limit. All optimizers learn side by
+side, a few iterations each in turn, and start from the same weights. `digits`: scikit-learn's
+8x8 digits through a three-layer tanh field; `mnist`: 8,000 images of MNIST's t10k file, the
+paper's convolutional model, 16 wide. Learning rates are the best of four each
+([how fast it learns](optimizer.md#measured-how-fast-it-learns)); SINGD's is the best of 0.001,
+0.01, 0.1 and 1 on `digits`, and was not searched on `mnist`.
+Seconds are those of learning, without looking at test images and without compiling (`optax`)."""
+
+GROWTH = """## How cost grows
+
+One iteration of a tanh network solved by equal Runge-Kutta steps. One size grows while the
+others stay at batch {batch}, width {width}, {steps} steps, {layers} layers. The exponent is
+the slope of a straight line through the logarithms of all sizes; in brackets, that between the
+last two. Memory is the most that tensors take at one time, weights and the optimizer's state
+with them. Small sizes are dominated by the fixed cost of an operator, which lowers the
+exponents of time.
+
+![How time and memory of one iteration grow](growth.png)"""
+
+PROFILE = """## Where the time goes
+
+The eager engine under torch's profiler (operators) and cProfile (Python functions of the
+package). Profilers slow down what they watch: read the shares. The command is
+`python -m benchmarks.peers --parts profile`.
+
+What earlier profiles showed, and what came of it:
+
+* an ODE-RNN's small operators wait for Python and autograd: `compile=True` makes a whole step one
+  kernel, and a solve of one step stays on autograd's own tape, without a nested backward pass;
+* after that tanh led in compiled steps: there it is a rational function on a CPU, exact to the
+  last digits of float32;
+* a refresh of SNOpt on convolutions spent most of its time copying patches: their second
+  moments are taken from views of the image now, and no patch is copied."""
+
+
+def ordered(measured: Measured) -> list[tuple[str, Measured]]:
+    """Workloads and tasks in a fixed order."""
+    return [(name, measured[name]) for name in ORDER if name in measured]
+
+
+def number(value: float | None) -> str:
+    """Write a number to three digits, or a dash."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
+    """Rows of those that did not run."""
+    blank = [""] * (columns - 3)
+    return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
+
+
+def shortly(measured: Measured) -> str:
+    libraries = ("torchdiffeq", "torchdyn", "torchode", "diffrax")
+    rows = []
+    for case, found in ordered(measured):
+        contenders = found["contenders"]
+        own = [name for name in OURS if name in contenders]
+        ours = min(own, key=lambda name: contenders[name]["both"]["median"])
+        cells = [f"{OURS[ours]}, {number(contenders[ours]['both']['median'])} s"]
+        for library in libraries:
+            ratios = {
+                name.partition("_")[2]: figures["both_over"][ours]["median"]
+                for name, figures in contenders.items()
+                if name.startswith(library) and ours in figures.get("both_over", {})
+            }
+            best = min(ratios, key=ratios.__getitem__, default=None)
+            cells.append("–" if best is None else f"{ratios[best]:.2f} ({best})")
+        rows.append([label(case, found["form"]), *cells])
+    counts = sorted({found["rounds"] for found in measured.values()})
+    rounds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
+    table = markdown(["workload", "ours", *libraries], rows)
+    return f"{SHORTLY.format(rounds=rounds)}\n\n{table}"
+
+
+def engines(measured: Measured) -> str:
+    header = ["workload", "library", "forward, s", "/ eager", "/ compiled"]
+    header += ["both, s", "/ eager", "/ compiled"]
+    rows = []
+    for case, found in ordered(measured):
+        where = label(case, found["form"])
+        for name, figures in found["contenders"].items():
+            cells = []
+            for kind in ("forward", "both"):
+                cells.append(number(figures[kind]["median"]) if kind in figures else "–")
+                over = figures.get(f"{kind}_over", {})
+                cells += [spread(over[ours]) if ours in over else "–" for ours in OURS]
+            rows.append([where, f"`{name}`", *cells])
+        rows += refused(found, where, len(header))
+    return f"{ENGINES}\n\n{markdown(header, rows)}"
+
+
+def errors(measured: Measured) -> str:
+    header = ["workload", "library", "error", "/ eager", "/ compiled"]
+    rows = []
+    for case, found in ordered(measured):
+        contenders = found["contenders"]
+        where = label(case, found["form"])
+        reference = {"reference": {"error": found["reference_error"]}}
+        for name, figures in (reference | contenders).items():
+            error = figures["error"]
+            over = [
+                number(error["parameters"] / contenders[ours]["error"]["parameters"])
+                if ours in contenders
+                else "–"
+                for ours in OURS
+            ]
+            cell = f"{error['parameters']:.1e} / {error['inputs']:.1e}"
+            rows.append([where, f"`{name}`", cell, *over])
+    return f"{ERRORS}\n\n{markdown(header, rows)}"
+
+
+def memory(measured: Measured) -> str:
+    header = ["workload", "library", "MB", "/ eager", "/ compiled"]
+    rows = []
+    for case, found in ordered(measured):
+        megabytes = found["megabytes"]
+        for name, value in megabytes.items():
+            over = [number(value / megabytes[o]) if o in megabytes else "–" for o in OURS]
+            rows.append([f"`{case}`", f"`{name}`", f"{value:.0f}", *over])
+        rows += refused(found, f"`{case}`", len(header))
+    return f"{MEMORY}\n\n{markdown(header, rows)}"
+
+
+def optimizers(measured: Measured) -> str:
+    header = ["workload", "optimizer", "refresh every", "seconds", "/ Adam"]
+    rows = []
+    for case, found in ordered(measured):
+        where = label(case, found["form"])
+        for name, figures in found["contenders"].items():
+            every = figures["refresh_every"]
+            seconds = number(figures["seconds"]["median"])
+            interval = "–" if every == 1 else str(every)
+            rows.append([where, f"`{name}`", interval, seconds, spread(figures["over_adam"])])
+        rows += refused(found, where, len(header))
+    return f"{OPTIMIZERS}\n\n{markdown(header, rows)}"
+
+
+def targets(measured: Measured) -> str:
+    some = next(iter(measured.values()))
+    levels = list(next(iter(some["contenders"].values()))["targets"])
+    header = ["task", "optimizer", "rate"]
+    for level in levels:
+        header += [f"iterations to {level} %", "seconds", "seeds"]
+    rows = []
+    for task, found in ordered(measured):
+        for name, figures in found["contenders"].items():
+            cells = [f"{figures['rate']:g}"]
+            for level in levels:
+                there = figures["targets"][level]
+                cells += [number(there[key]) for key in ("iterations", "seconds")]
+                cells.append(f"{there['reached']} of {len(there['seeds'])}")
+            rows.append([f"`{task}`, at most {found['limit']}", f"`{name}`", *cells])
+        rows += refused(found, f"`{task}`", len(header))
+    text = TARGETS.format(
+        targets=" and ".join(f"{level} %" for level in levels),
+        every=some["look_every"],
+        seeds=len(some["seeds"]),
+    )
+    return f"{text}\n\n{markdown(header, rows)}"
+
+
+def growth(measured: Measured) -> str:
+    header = ["size", "who", "milliseconds", "exponent", "megabytes", "exponent"]
+    rows = []
+    for axis, found in measured["axes"].items():
+        sizes = found["sizes"]
+        for name, figures in found["contenders"].items():
+            cells = []
+            for key in ("milliseconds", "megabytes"):
+                first, last = (number(figures[key][i]) for i in (0, -1))
+                slope = figures[f"{key}_exponent"]
+                cells += [f"{first} → {last}", f"{slope['all']:.2f} ({slope['last']:.2f})"]
+            rows.append([f"{axis} {sizes[0]} → {sizes[-1]}", f"`{name}`", *cells])
+    return f"{GROWTH.format(**measured['base'])}\n\n{markdown(header, rows)}"
+
+
+def profile(measured: Measured) -> str:
+    texts = [PROFILE]
+    for case, found in ordered(measured):
+        halves = [found["seconds"][half]["median"] for half in ("forward", "backward")]
+        each = 1e3 * sum(halves) / found["units"]
+        forward, backward = found["evaluations"]
+        operators = found["operators"]
+        unit, units = found["unit"], found["units"]
+        texts.append(
+            f"`{case}`: {halves[0]:.3g} s forward and {halves[1]:.3g} s backward, {units} {unit}s "
+            f"of {each:.3g} ms. {forward} + {backward} evaluations of the field; "
+            f"{operators['calls'] / units:.0f} operator calls for every {unit}. "
+            f"{overhead(operators['kinds']):.0f} % of the time is not arithmetic: that part is "
+            "what `compile=True` works on."
+        )
+        kinds = sorted(operators["kinds"].items(), key=lambda pair: -pair[1])
+        rows = [[name, f"{100 * share:.0f} %"] for name, share in kinds]
+        texts.append(markdown(["work", "share of the time"], rows))
+        tops = [
+            [f"`{name}`", str(calls), f"{100 * share:.1f} %"]
+            for name, calls, share in (*operators["top"], *found["functions"])
+        ]
+        texts.append(markdown(["operator or function", "calls", "own share"], tops))
+    return "\n\n".join(texts)
+
+
+def overhead(kinds: dict[str, float]) -> float:
+    """Percentage of the time that is no arithmetic."""
+    return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
+
+
+def environments(peers: Measured) -> str:
+    """The surroundings of the part that was measured first, which all parts share but the date."""
+    for part in peers.values():
+        for found in part.values():
+            return f"## Measured on\n\n{surroundings(found['environment'])}"
+    return ""
+
+
+SECTIONS: dict[str, tuple[Callable[[Measured], str], ...]] = {
+    "engines": (shortly, engines, errors),
+    "memory": (memory,),
+    "optimizers": (optimizers,),
+    "targets": (targets,),
+    "growth": (growth,),
+    "profile": (profile,),
+}
+
+
+def page(peers: Measured, grown: Measured, pictured: bool) -> str:
+    """The whole page: a section for every part that was measured."""
+    measured = {**peers, "growth": grown}
+    texts = [INTRO.rstrip()]
+    if pictured:
+        texts.append("![Time, memory, gradient error and seconds to an accuracy](peers.png)")
+    for part, sections in SECTIONS.items():
+        if measured.get(part):
+            texts += [section(measured[part]) for section in sections]
+    texts.append(environments(peers))
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of the page and its figures")
+
+
+def main(chosen: argparse.Namespace) -> None:
+    """Write the page and draw what there is to draw."""
+    measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
+    peers = {part: found for part, found in measured.items() if part in SECTIONS}
+    if grown:
+        draw_growth(grown, chosen.out / "growth.png")
+    pictured = draw_peers(peers, chosen.out / "peers.png")
+    (chosen.out / "peers.md").write_text(page(peers, grown, pictured), "utf-8")

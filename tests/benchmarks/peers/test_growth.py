@@ -1,0 +1,37 @@
+"""How cost grows: exponents, and what an iteration holds."""
+
+import pytest
+import torch
+
+from benchmarks.peers.growth import CONTENDERS, Model, Size, exponents
+
+
+def test_exponents_of_a_power_are_the_power():
+    found = exponents([2, 4, 8, 16], [3.0 * size**1.5 for size in (2, 4, 8, 16)])
+    assert found == pytest.approx({"all": 1.5, "last": 1.5})
+
+
+def test_last_exponent_looks_at_the_last_two_sizes_only():
+    found = exponents([1, 2, 4, 8], [5.0, 5.0, 5.0, 40.0])
+    assert found["last"] == pytest.approx(3.0)
+    assert 0.0 < found["all"] < 3.0
+
+
+def test_both_solvers_compute_the_same_loss():
+    size = Size(batch=4, width=3, steps=2, layers=1)
+    torch.testing.assert_close(Model(size, ours=True)(), Model(size, ours=False)())
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_an_iteration_holds_at_least_weights_and_gradients(name):
+    size = Size(batch=2, width=8, steps=2, layers=2)
+    weights = 4 * size.layers * (size.width**2 + size.width) / 2**20
+    made = CONTENDERS[name](size)
+    made.run()
+    assert made.megabytes() > 2 * weights
+
+
+def test_a_refresh_holds_more_than_a_plain_iteration():
+    size = Size(batch=2, width=8, steps=2, layers=2)
+    plain, refresh = (CONTENDERS[name](size) for name in ("snopt", "snopt_refresh"))
+    assert refresh.megabytes() > plain.megabytes()

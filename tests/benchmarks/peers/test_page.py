@@ -1,0 +1,168 @@
+"""The page against peers: complete from complete results, and shorter from partial ones."""
+
+import pytest
+
+from benchmarks.peers.page import SECTIONS, number, page
+
+SPREAD = {"lower": 1.5, "median": 2.0, "upper": 2.5}
+ENVIRONMENT = {"date": "today", "packages": {"torch": "2.13.0"}}
+OVER = {"snopt_checkpoint": SPREAD, "snopt_compiled": SPREAD}
+EXPONENT = {"all": 1.0, "last": 1.25}
+
+
+def contender(**more):
+    return {"error": {"parameters": 2e-5, "inputs": 3e-5}, **more}
+
+
+ENGINES = {
+    "image": {
+        "form": "plain",
+        "rounds": 5,
+        "reference_error": {"parameters": 1e-6, "inputs": 1e-6},
+        "contenders": {
+            "snopt_checkpoint": contender(forward=SPREAD, both=SPREAD),
+            "torchode_autodiff": contender(
+                forward=SPREAD, both=SPREAD, forward_over=OVER, both_over=OVER
+            ),
+            "diffrax_checkpoint": contender(both=SPREAD),
+        },
+        "cannot_run": {"diffrax_backsolve": "not tried"},
+        "environment": ENVIRONMENT,
+    }
+}
+MEMORY = {
+    "image": {
+        "megabytes": {"snopt_checkpoint": 100.0, "torchode_autodiff": 250.0},
+        "cannot_run": {"diffrax_backsolve": "not tried"},
+        "environment": ENVIRONMENT,
+    }
+}
+OPTIMIZERS = {
+    "ode_rnn": {
+        "form": "plain",
+        "contenders": {"soap": {"seconds": SPREAD, "over_adam": SPREAD, "refresh_every": 10}},
+        "cannot_run": {"singd": "ImportError: no singd"},
+        "environment": ENVIRONMENT,
+    }
+}
+REACHED = {"iterations": 30, "seconds": 1.25, "reached": 3, "seeds": [None] * 3}
+MISSED = {"iterations": None, "seconds": None, "reached": 2, "seeds": [None] * 3}
+TARGETS = {
+    "digits": {
+        "seeds": [0, 1, 2],
+        "limit": 150,
+        "look_every": 5,
+        "contenders": {"adam": {"rate": 0.01, "targets": {"90": REACHED, "95": MISSED}}},
+        "cannot_run": {},
+        "environment": ENVIRONMENT,
+    }
+}
+PROFILE = {
+    "ode_rnn": {
+        "unit": "interval",
+        "units": 92,
+        "seconds": {"forward": SPREAD, "backward": SPREAD},
+        "evaluations": [644, 0],
+        "operators": {
+            "calls": 9200,
+            "kinds": {"elementwise": 0.25, "views": 0.75},
+            "top": [["aten::addmm", 12, 0.125]],
+        },
+        "functions": [["ode/solve.py:solve", 92, 0.0625]],
+        "environment": ENVIRONMENT,
+    }
+}
+GROWN = {
+    "base": {"batch": 128, "width": 64, "steps": 8, "layers": 2},
+    "axes": {
+        "batch": {
+            "sizes": [64, 128],
+            "contenders": {
+                "adam": {
+                    "milliseconds": [1.0, 2.0],
+                    "megabytes": [3.0, 6.0],
+                    "milliseconds_exponent": EXPONENT,
+                    "megabytes_exponent": EXPONENT,
+                }
+            },
+        }
+    },
+}
+PARTS = {
+    "engines": ENGINES,
+    "memory": MEMORY,
+    "optimizers": OPTIMIZERS,
+    "targets": TARGETS,
+    "profile": PROFILE,
+}
+ROWS = {
+    "engines": "| `image` | `torchode_autodiff` | 2 | **2.00** (1.50–2.50) | **2.00** (1.50–2.50)",
+    "memory": "| `image` | `torchode_autodiff` | 250 | 2.5 | – |",
+    "optimizers": "| `ode_rnn` | `soap` | 10 | 2 | **2.00** (1.50–2.50) |",
+    "targets": "| `digits`, at most 150 | `adam` | 0.01 | 30 | 1.25 | 3 of 3 | – | – | 2 of 3 |",
+    "profile": "92 intervals of 43.5 ms. 644 + 0 evaluations of the field; 100 operator calls",
+    "growth": "| batch 64 → 128 | `adam` | 1 → 2 | 1.00 (1.25) | 3 → 6 | 1.00 (1.25) |",
+}
+
+
+def headings(text):
+    return [line for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_page_has_a_section_and_the_figures_of_every_part():
+    text = page(PARTS, GROWN, pictured=True)
+    for row in ROWS.values():
+        assert row in text
+    assert "](peers.png)" in text
+    assert "](growth.png)" in text
+    assert "| `torch` | 2.13.0 |" in text
+    assert len(headings(text)) == sum(map(len, SECTIONS.values())) + 1
+
+
+def test_short_table_has_each_library_at_its_fastest():
+    text = page(PARTS, GROWN, pictured=True)
+    assert "| `image` | eager, 2 s | – | – | 2.00 (autodiff) | – |" in text
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_part_that_was_not_measured_is_left_out(part):
+    text = page({name: found for name, found in PARTS.items() if name != part}, GROWN, True)
+    assert ROWS[part] not in text
+    assert all(ROWS[other] in text for other in ROWS if other != part)
+
+
+def test_page_of_nothing_is_its_introduction():
+    text = page({}, {}, pictured=False)
+    assert text.startswith("# ")
+    assert headings(text) == []
+    assert ".png" not in text
+
+
+def test_engine_that_ran_once_has_no_ratio_and_one_that_did_not_its_reason():
+    text = page({"engines": ENGINES}, {}, pictured=False)
+    assert "| `image` | `diffrax_checkpoint` | – | – | – | 2 | – | – |" in text
+    assert "| `image` | `diffrax_backsolve` | not tried |" in text
+
+
+def test_share_that_is_not_arithmetic_is_named():
+    assert "75 % of the time is not arithmetic" in page({"profile": PROFILE}, {}, pictured=False)
+
+
+def test_error_is_compared_with_ours():
+    text = page({"engines": ENGINES}, {}, pictured=False)
+    assert "| `image` | `reference` | 1.0e-06 / 1.0e-06 | 0.05 | – |" in text
+
+
+def test_rows_of_a_table_have_one_length():
+    for block in page(PARTS, GROWN, pictured=True).split("\n\n"):
+        if block.startswith("|"):
+            assert len({line.count("|") for line in block.splitlines()}) == 1, block
+
+
+def test_numbers_have_three_digits_and_no_exponent_when_large():
+    assert [number(value) for value in (0.012345, 2.5, 1234.5, None)] == [
+        "0.0123",
+        "2.5",
+        "1234",
+        "–",
+    ]

@@ -1,0 +1,49 @@
+"""Tables in their places, and pages that are as their results say."""
+
+import pytest
+
+from benchmarks.files import DOCS, RESULTS, markdown, put, read
+
+
+def test_table_is_put_between_its_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- a -->\nold\n<!-- /a -->\nafter\n")
+    put(page, {"a": markdown(["x", "y"], [["1", "2"]])})
+    assert page.read_text() == (
+        "before\n<!-- a -->\n\n| x | y |\n| --- | ---: |\n| 1 | 2 |\n\n<!-- /a -->\nafter\n"
+    )
+
+
+def test_page_without_a_place_is_refused_and_stays(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("nothing here\n")
+    with pytest.raises(ValueError, match="no place for the table 'a'"):
+        put(page, {"a": "table"})
+    assert page.read_text() == "nothing here\n"
+
+
+def stored_tables():
+    pytest.importorskip("matplotlib")
+    from benchmarks.engine import choosing, page
+    from benchmarks.optimizer import scaling_fit
+
+    return {
+        "benchmarks": page.tables(read(RESULTS / "engine.json"), read(RESULTS / "memory.json")),
+        "choosing": choosing.tables(read(RESULTS / "choosing.json")),
+        "scaling": scaling_fit.tables(read(RESULTS / "scaling.json")),
+    }
+
+
+@pytest.mark.parametrize("page", ["benchmarks", "choosing", "scaling"])
+def test_page_has_the_tables_of_its_results(page):
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    for table in stored_tables()[page].values():
+        assert table in text
+
+
+def test_page_of_peers_is_the_one_that_its_results_make():
+    pytest.importorskip("matplotlib")
+    from benchmarks.peers.page import page
+
+    text = page(read(RESULTS / "peers.json"), read(RESULTS / "growth.json"), pictured=True)
+    assert text == (DOCS / "peers.md").read_text("utf-8")
