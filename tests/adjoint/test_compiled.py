@@ -126,10 +126,10 @@ def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observe
     iteration(compiled)
     plain, node = iteration(compiled)
     assert compiled.stats.accepted == 1
-    assert "_Compiled" not in node.name()
+    assert "_Checkpoint" not in node.name()
     compiled.observer = Nodes()
     observed, node = iteration(compiled)
-    assert "_Compiled" in node.name()
+    assert "_Checkpoint" in node.name()
     assert compiled.observer.told == 3 * 2
     assert all(map(torch.equal, plain, observed))
     assert all(

@@ -14,6 +14,7 @@ not depend on the number of steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +28,7 @@ from snopt.base.packing import Packing
 from snopt.ode.blackbox import solve_black_box
 from snopt.ode.runge_kutta import Stepper
 from snopt.ode.settings import LEAPFROG, Settings
+from snopt.ode.solution import Solution
 from snopt.ode.solve import Step
 from snopt.ode.tableau import DOPRI5
 
@@ -258,14 +260,8 @@ class _Backsolve(torch.autograd.Function):
         Returns:
             States at the requested times after the first.
         """
-        settings = request.settings
-        if settings.black_box:
-            solution = solve_black_box(settings, request.field, x0, request.times, request.packing)
-        else:
-            stepper = settings.stepper(request.field, x0, request.packing)
-            solution = settings.run(
-                stepper, x0, request.times, first_step=request.first_step, grid=request.grid
-            )
+        with request.without_draws("backsolve", x0.device):
+            solution = _forward(request, x0)
         request.took(solution.stats)
         ctx.set_materialize_grads(False)
         ctx.request, ctx.outputs = request, len(solution.states) - 1
@@ -285,21 +281,32 @@ class _Backsolve(torch.autograd.Function):
             Cotangents of the inputs.
         """
         refuse_create_graph("backsolve")
-        request: Request = ctx.request
         saved = ctx.saved_tensors
         states, params = saved[: ctx.outputs], saved[ctx.outputs :]
-        tableau = request.backward.tableau
-        total = ParameterGradient(request, params, 5 if tableau is None else tableau.order)
-        listeners: list[PathListener] = [total]
-        apart = request.observer is not None and request.backward.black_box
-        if request.observer is not None and not apart:
-            listeners.append(ToldObserver(request))
-        with request.as_forward(states[0].device):
+        with ctx.request.again(states[0].device) as field:
+            request: Request = replace(ctx.request, field=field)
+            tableau = request.backward.tableau
+            total = ParameterGradient(request, params, 5 if tableau is None else tableau.order)
+            listeners: list[PathListener] = [total]
+            apart = request.observer is not None and request.backward.black_box
+            if request.observer is not None and not apart:
+                listeners.append(ToldObserver(request))
             Q_x = walk(request, states, gradients, listeners)
             if apart:
                 # More output times may change a black box's steps, so observe on another walk.
                 observe_walk(request, states, gradients)
         return (None, Q_x if ctx.needs_input_grad[1] else None, *total.gradient.total)
+
+
+def _forward(request: Request, x0: Tensor) -> Solution:
+    """Solve without a tape."""
+    settings = request.settings
+    if settings.black_box:
+        return solve_black_box(settings, request.field, x0, request.times, request.packing)
+    stepper = settings.stepper(request.field, x0, request.packing)
+    return settings.run(
+        stepper, x0, request.times, first_step=request.first_step, grid=request.grid
+    )
 
 
 def observe_walk(request: Request, states: Sequence[Tensor],

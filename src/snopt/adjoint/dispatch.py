@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from snopt.adjoint.backsolve import solve_backsolve
 from snopt.adjoint.checkpoint import solve_checkpoint
 from snopt.adjoint.direct import solve_direct
+from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
 from snopt.adjoint.request import Request, edge_field
@@ -26,7 +28,7 @@ from snopt.ode.settings import LEAPFROG, Settings, check_times
 from snopt.ode.solution import SolveStats
 
 ADJOINTS: dict[str, Callable[..., list[Tensor]]] = {
-    "checkpoint": solve_checkpoint,
+    "checkpoint": partial(solve_checkpoint, runner=EAGER),
     "backsolve": solve_backsolve,
     "reversible": solve_reversible,
     "direct": solve_direct,
@@ -217,7 +219,7 @@ def differentiable_solve(
     if params is not None and adjoint != "direct":
         checked = _owned(func, checked, params)
     request = Request(
-        checked, packing, times, plan.settings, plan.backward,
+        func, checked, packing, times, plan.settings, plan.backward,
         stats=stats if stats is not None else SolveStats(),
         totals=totals, first_step=first_step, observer=observer,
         nodes=plan.nodes,
@@ -226,7 +228,7 @@ def differentiable_solve(
     if adjoint == "checkpoint" and torch.is_grad_enabled():
         with torch.no_grad():
             request.keep = (
-                affordable_steps(func, request, x0.detach(), params or ())
+                affordable_steps(request, x0.detach(), params or ())
                 if plan.keep is None
                 else plan.keep
             )

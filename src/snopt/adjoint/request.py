@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.observer import NodeObserver
-from snopt.base.isolation import solver
+from snopt.base.errors import GradientError
+from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
 from snopt.ode.settings import Settings
@@ -24,6 +25,7 @@ class Request:
     """Everything an adjoint needs to know of one solve.
 
     Attributes:
+        func: The field as the user gave it.
         field: The field on packed states.
         packing: How the user's state is packed.
         times: Requested times, the start first.
@@ -40,6 +42,7 @@ class Request:
         extra_evaluations: Evaluations of the field outside the solver, which count as well.
     """
 
+    func: Field
     field: TensorField
     packing: Packing
     times: Sequence[float]
@@ -99,21 +102,55 @@ class Request:
             state, adjoint = self.packing.unpack(x.detach()), self.packing.unpack(Q_x.detach())
             observer.observe(time, weight, state, adjoint)
 
+    def tapes(self, t: float, h: float) -> bool:
+        """Whether a step should keep its tape: the end is at most ``keep`` such steps away.
+
+        Args:
+            t: Start of the step.
+            h: The step, signed.
+
+        Returns:
+            Whether it is among the last.
+        """
+        return abs(self.times[-1] - t) <= self.keep * abs(h) * (1.0 + 1e-9)
+
     @contextlib.contextmanager
-    def as_forward(self, device: torch.device) -> Iterator[None]:
-        """Evaluate the field in the backward pass under the forward pass's autocast.
+    def again(self, device: torch.device) -> Iterator[Again]:
+        """Evaluate the field in the backward pass: as in the forward pass, but without a trace.
 
         Args:
             device: The state's device.
 
         Yields:
-            Nothing.
+            The field, under the forward pass's autocast.
         """
-        if self.autocast is None:
-            yield
-        else:
-            with torch.autocast(device.type, dtype=self.autocast):
-                yield
+        with contextlib.ExitStack() as scope:
+            if self.autocast is not None:
+                scope.enter_context(torch.autocast(device.type, dtype=self.autocast))
+            yield Again(self.field, self.func, device, scope)
+
+    @contextlib.contextmanager
+    def without_draws(self, adjoint: str, device: torch.device) -> Iterator[None]:
+        """Solve forward for an adjoint that has to find the same field on the way back.
+
+        Args:
+            adjoint: Its name.
+            device: The state's device.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            GradientError: The field draws random numbers.
+        """
+        state = RandomState(device)
+        yield
+        if state.moved():
+            raise GradientError(
+                f"the field draws random numbers (dropout, noise), so that adjoint={adjoint!r} "
+                "would find another field on the way back; use adjoint='checkpoint', which draws "
+                "the same numbers again, or draw them once and make them part of the state."
+            )
 
 
 def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -> TensorField:

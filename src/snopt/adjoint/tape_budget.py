@@ -47,22 +47,20 @@ def tape_bytes(request: Request, x0: Tensor, params: Sequence[Tensor]) -> int:
         return saved
 
     t = torch.tensor(request.times[0], dtype=real_dtype(x0.dtype), device=x0.device)
-    devices = [x0.device] if x0.device.type == "cuda" else []
     with (
-        torch.random.fork_rng(devices=devices),
+        request.again(x0.device) as field,
         torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved),
     ):
-        stage = tape(request.field, t, x0)
+        stage = tape(field, t, x0)
     del stage
     return total
 
 
-def affordable_steps(func: object, request: Request, x0: Tensor, params: Sequence[Tensor],
+def affordable_steps(request: Request, x0: Tensor, params: Sequence[Tensor],
                      budget: int = TAPE_BYTES) -> int:  # fmt: skip
     """How many steps' tapes fit into the budget; one evaluation is spent to find out, once.
 
     Args:
-        func: The user's field, by which the measurement is remembered.
         request: The solve.
         x0: Packed initial state.
         params: Parameters.
@@ -75,7 +73,7 @@ def affordable_steps(func: object, request: Request, x0: Tensor, params: Sequenc
     if tableau is None:
         return 0
     try:
-        known = _MEASURED.setdefault(func, {})
+        known = _MEASURED.setdefault(request.func, {})
     except TypeError:  # a field that cannot be referred to weakly
         known = {}
     key = (x0.shape, x0.dtype, x0.device)
