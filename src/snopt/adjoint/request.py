@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.observer import NodeObserver
-from snopt.base.errors import GradientError
+from snopt.base.errors import GradientError, SolveError
 from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
@@ -144,13 +144,19 @@ class Request:
             GradientError: The field draws random numbers.
         """
         state = RandomState(device)
-        yield
+        failure: SolveError | None = None
+        try:
+            yield
+        except SolveError as error:  # perhaps because no step is small enough for noise
+            failure = error
         if state.moved():
             raise GradientError(
                 f"the field draws random numbers (dropout, noise), so that adjoint={adjoint!r} "
                 "would find another field on the way back; use adjoint='checkpoint', which draws "
                 "the same numbers again, or draw them once and make them part of the state."
-            )
+            ) from failure
+        if failure is not None:
+            raise failure
 
 
 def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -> TensorField:
