@@ -12,9 +12,13 @@ from types import ModuleType
 
 from snopt import models
 from snopt.adjoint import (
+    Backsolve,
+    Checkpoint,
+    Direct,
     NeuralODE,
     NodeObserver,
     PerStep,
+    Reversible,
     Stages,
     UniformGrid,
     odeint,
@@ -41,12 +45,16 @@ def __getattr__(name: str) -> ModuleType:
 
 
 __all__ = [
+    "Backsolve",
+    "Checkpoint",
     "CostToGo",
+    "Direct",
     "HorizonOptimizer",
     "KroneckerOptions",
     "NeuralODE",
     "NodeObserver",
     "PerStep",
+    "Reversible",
     "SNOpt",
     "Seminorm",
     "SolveError",

@@ -38,7 +38,9 @@ def off(found, expected):
 @pytest.mark.parametrize(
     "times", [[0.0, 1.0], [0.0, 0.31, 0.32, 0.7, 1.0], [1.0, 0.6, -0.2]], ids=len
 )
-@pytest.mark.parametrize("options", [{}, {"first_step": 1.0}, {"jump_t": [0.4], "first_step": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"first_step": 1.0}, {"jump_t": [0.4], "first_step": 1.0}], ids=str
+)
 @pytest.mark.parametrize("method", ["bosh3", "dopri5", "tsit5", "dopri8"])
 def test_a_rejected_attempt_leaves_no_tape_behind(method, options, times):
     field = Driven()

@@ -35,7 +35,6 @@ def test_times_that_cannot_be_walked_through_are_refused(t, words):
         ({"rtol": -1.0}, "rtol = -1.0"),
         ({"adjoint": "reversible", "method": "rk4"}, "does not go with"),
         ({"method": "alf"}, "does not go with"),
-        ({"adjoint_options": {"kep": 1}}, "unknown option 'kep'"),
     ],
 )
 def test_names_and_values_that_make_no_sense_are_refused(kwargs, words):

@@ -21,8 +21,9 @@ from snopt.adjoint.compiled_steps import COMPILER, apart, pull_function, pure_fi
 from snopt.adjoint.compiled_tanh import tanh_pass
 from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
-from snopt.adjoint.request import Request
-from snopt.base.errors import SolveError, UnknownName
+from snopt.adjoint.request import Adjoint, Request
+from snopt.adjoint.tape_budget import steps_to_keep
+from snopt.base.errors import SolveError
 from snopt.base.isolation import RandomState
 from snopt.base.packing import Packing
 from snopt.base.types import real_dtype
@@ -220,35 +221,30 @@ class CompiledSteps:
         return before, rest
 
 
-class CompiledCheckpoint:
+class CompiledCheckpoint(Adjoint):
     """The checkpointed adjoint of one field with compiled steps.
 
     Attributes:
         broken: Whether compilation failed, so that eager steps are used.
     """
 
-    def __init__(self, field: nn.Module, settings: Settings, adjoint: str) -> None:
+    name = "checkpoint"
+
+    def __init__(self, field: nn.Module, settings: Settings, keep: int | None) -> None:
         """Prepare; compilation happens at the first call.
 
         Args:
             field: The module whose steps to compile.
-            settings: How to solve.
-            adjoint: Name of the adjoint, which must be ``"checkpoint"``.
-
-        Raises:
-            UnknownName: A method or an adjoint whose steps are not compiled.
+            settings: How to solve, by a method whose error estimate uses the end slope.
+            keep: As of :class:`snopt.Checkpoint`.
         """
-        tableau = settings.tableau
-        if adjoint != "checkpoint" or tableau is None or not tableau.fsal:
-            raise UnknownName(
-                f"compile=True does not go with adjoint={adjoint!r}, method={settings.method!r}; "
-                "use adjoint='checkpoint' with dopri5, tsit5 or bosh3."
-            )
+        assert settings.tableau is not None
         self.broken = False
-        self._field, self._settings, self._tableau = field, settings, tableau
+        self._field, self._settings, self._keep = field, settings, keep
+        self._tableau = settings.tableau
         self._built: dict[Any, CompiledSteps] = {}
 
-    def __call__(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """Solve with compiled steps.
 
         Args:
@@ -259,6 +255,8 @@ class CompiledCheckpoint:
         Returns:
             States at the requested times, the initial one first.
         """
+        if torch.is_grad_enabled():
+            request.keep = steps_to_keep(request, x0, params, self._keep)
         if not self.broken and request.autocast is None:
             before = RandomState(x0.device)
             buffers = [(buffer, buffer.clone()) for buffer in self._field.buffers()]

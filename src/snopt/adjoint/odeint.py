@@ -8,8 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snopt.adjoint.dispatch import differentiable_solve, find_params, make_plan
+from snopt.adjoint.adjoints import Backsolve
+from snopt.adjoint.dispatch import (
+    differentiable_solve,
+    find_params,
+    read_solver,
+    refuse_removed,
+)
 from snopt.adjoint.observer import NodeObserver
+from snopt.adjoint.request import Adjoint
 from snopt.base.errors import GradientError
 from snopt.base.types import Field, State
 from snopt.ode.solution import SolveStats
@@ -25,11 +32,11 @@ def odeint(
     method: str | None = None,
     options: dict[str, Any] | None = None,
     event_fn: Any = None,
-    adjoint: str = "checkpoint",
+    adjoint: str | Adjoint = "checkpoint",
     adjoint_params: Sequence[Tensor] | None = None,
-    adjoint_options: dict[str, Any] | None = None,
     observer: NodeObserver | None = None,
     stats: SolveStats | None = None,
+    **removed: Any,
 ) -> Any:
     r"""Integrate :math:`\dot x = F(t, x)` through the times ``t``: torchdiffeq's ``odeint``.
 
@@ -48,13 +55,12 @@ def odeint(
         options: The method's options, named as in torchdiffeq (``step_size``, ``first_step``,
             ``max_num_steps``, ``norm``, ``step_t``, ``jump_t``, ...).
         event_fn: Passed on to torchdiffeq together with everything else.
-        adjoint: ``"checkpoint"``, ``"backsolve"``, ``"reversible"`` or ``"direct"``.
+        adjoint: :class:`snopt.Checkpoint`, :class:`snopt.Backsolve`, :class:`snopt.Reversible` or
+            :class:`snopt.Direct`; or ``"checkpoint"``, ... for one with its defaults.
         adjoint_params: Tensors to return gradients for; default: the module's parameters.
-        adjoint_options: ``keep`` (checkpoint: last steps whose tape is kept; default: as many as
-            fit into 256 MiB), ``nodes`` (backsolve: Gauss nodes a step), ``eta`` (reversible:
-            damping).
         observer: Told of states and adjoints along the path during the backward pass.
         stats: Filled with evaluations and steps, forward and backward.
+        **removed: Answered with a TypeError.
 
     Returns:
         States at the times ``t``, stacked on a new first axis (of every part of a tuple).
@@ -65,16 +71,17 @@ def odeint(
         >>> x.shape, round(x[-1].item(), 6)
         (torch.Size([2, 1]), 0.367879)
     """
+    refuse_removed(removed)
     if event_fn is not None:
         import torchdiffeq  # here, because it imports scipy: too slow for `import snopt`
 
         return torchdiffeq.odeint(
             func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn
         )
-    plan = make_plan(method, rtol, atol, options, adjoint, adjoint_options)
+    settings, adjoint = read_solver(method, rtol, atol, options, adjoint)
     params = find_params(func, adjoint_params)
     states, packing = differentiable_solve(
-        func, y0, t, plan, params, observer=observer, stats=stats
+        func, y0, t, settings, adjoint, params, observer=observer, stats=stats
     )
     return packing.unpack(torch.stack(states))
 
@@ -149,11 +156,11 @@ def odeint_adjoint(
             "it an nn.Module, pass adjoint_params=(...) (an empty tuple for none), or use "
             "snopt.odeint."
         )
-    plan = make_plan(
-        method, rtol, atol, options, "backsolve", adjoint_options,
-        adjoint_method=adjoint_method, adjoint_rtol=adjoint_rtol, adjoint_atol=adjoint_atol,
-    )  # fmt: skip
+    own = dict(adjoint_options or {})
+    nodes = own.pop("nodes", None)
+    backsolve = Backsolve(adjoint_method, adjoint_rtol, adjoint_atol, own or None, nodes)
+    settings, adjoint = read_solver(method, rtol, atol, options, backsolve)
     states, packing = differentiable_solve(
-        func, y0, t, plan, params, observer=observer, stats=stats
+        func, y0, t, settings, adjoint, params, observer=observer, stats=stats
     )
     return packing.unpack(torch.stack(states))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snopt.adjoint.observer import NodeObserver
-from snopt.base.errors import GradientError, SolveError
+from snopt.base.errors import GradientError, InvalidOption, SolveError
 from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
-from snopt.ode.settings import Settings
+from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
 
 
@@ -220,3 +222,68 @@ def called(field: Field, t: Tensor, x: State) -> State:
         except ValueError:  # a callable without a signature
             pass
         raise
+
+
+class Adjoint(ABC):
+    """A way to solve so that autograd can differentiate the result.
+
+    Attributes:
+        name: Its name in messages.
+        higher: Whether derivatives of every order can be taken.
+        default_method: The method if the user names none.
+    """
+
+    name: ClassVar[str]
+    higher: ClassVar[bool] = False
+    default_method: ClassVar[str] = "dopri5"
+
+    @abstractmethod
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """Solve.
+
+        Args:
+            request: The solve.
+            x0: Packed initial state.
+            params: Parameters to differentiate for.
+
+        Returns:
+            Packed states at the requested times, the initial one first.
+        """
+
+    def fitted(self, settings: Settings) -> Adjoint:
+        """The adjoint that goes with a method: itself, or another for a black box.
+
+        Args:
+            settings: How to solve.
+
+        Returns:
+            An adjoint.
+
+        Raises:
+            InvalidOption: The method does not go with the adjoint.
+        """
+        if (self.default_method == LEAPFROG) != (settings.method == LEAPFROG):
+            raise InvalidOption(
+                f"adjoint={self.name!r} does not go with method={settings.method!r}: the "
+                "reversible adjoint is that of the asynchronous leapfrog. Use "
+                f"adjoint='reversible', method={LEAPFROG!r}, or another pair."
+            )
+        return self
+
+    def compiled(self, field: nn.Module, settings: Settings) -> Adjoint:
+        """The same adjoint with compiled steps.
+
+        Args:
+            field: The module whose steps to compile.
+            settings: How to solve.
+
+        Returns:
+            An adjoint.
+
+        Raises:
+            InvalidOption: There is none for this adjoint or this method.
+        """
+        raise InvalidOption(
+            f"compile=True does not go with adjoint={self.name!r}, method={settings.method!r}; "
+            "use adjoint='checkpoint' with dopri5, tsit5 or bosh3."
+        )

@@ -56,28 +56,30 @@ def tape_bytes(request: Request, x0: Tensor, params: Sequence[Tensor]) -> int:
     return total
 
 
-def affordable_steps(request: Request, x0: Tensor, params: Sequence[Tensor],
-                     budget: int = TAPE_BYTES) -> int:  # fmt: skip
-    """How many steps' tapes fit into the budget; one evaluation is spent to find out, once.
+def steps_to_keep(request: Request, x0: Tensor, params: Sequence[Tensor],
+                  keep: int | None = None, budget: int = TAPE_BYTES) -> int:  # fmt: skip
+    """How many last steps keep their tape.
 
     Args:
         request: The solve.
         x0: Packed initial state.
         params: Parameters.
+        keep: The user's number; None keeps as many as fit into the budget, to find out which one
+            evaluation is spent once.
         budget: Bytes of tape that may be kept.
 
     Returns:
         A number of steps, perhaps 0.
     """
     tableau = request.settings.tableau
-    if tableau is None:
-        return 0
+    if keep is not None or tableau is None:
+        return keep or 0
     try:
         known = _MEASURED.setdefault(request.func, {})
     except TypeError:  # a field that cannot be referred to weakly
         known = {}
     key = (x0.shape, x0.dtype, x0.device)
     if key not in known:
-        known[key] = tape_bytes(request, x0, params)
+        known[key] = tape_bytes(request, x0.detach(), params)
         request.extra_evaluations += 1
     return budget // max(1, known[key] * tableau.stages)

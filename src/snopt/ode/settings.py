@@ -121,6 +121,17 @@ class Settings:
         """Whether steps are chosen by an error estimate."""
         return self.tableau is None or self.tableau.adaptive
 
+    @property
+    def one_step(self) -> bool:
+        """Whether nothing but the requested times says where fixed steps land."""
+        return (
+            self.tableau is not None
+            and not self.tableau.adaptive
+            and self.step_size is None
+            and self.grid_constructor is None
+            and not self.stops
+        )
+
     def tolerance(self, packing: Packing) -> Tolerance:
         """The tolerance for a packed state.
 
