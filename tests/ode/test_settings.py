@@ -33,8 +33,6 @@ def test_times_that_cannot_be_walked_through_are_refused(t, words):
         ({"options": {"max_steppes": 3}}, "unknown option 'max_steppes'"),
         ({"method": "rk4", "options": {"step_size": -0.1}}, "positive"),
         ({"rtol": -1.0}, "rtol = -1.0"),
-        ({"adjoint": "reversible", "method": "rk4"}, "does not go with"),
-        ({"method": "alf"}, "does not go with"),
     ],
 )
 def test_names_and_values_that_make_no_sense_are_refused(kwargs, words):

@@ -277,9 +277,6 @@ class Adjoint(ABC):
             field: The module whose steps to compile.
             settings: How to solve.
 
-        Returns:
-            An adjoint.
-
         Raises:
             InvalidOption: There is none for this adjoint or this method.
         """

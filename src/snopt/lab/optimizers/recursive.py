@@ -207,8 +207,8 @@ class Recursive(Adjoint):
         """
         if request.observer is not None:
             raise GradientError(
-                "the recursive adjoint tells no observer of its path, and SNOpt or HorizonOptimizer "
-                "has set one; choose another adjoint for them"
+                "the recursive adjoint tells no observer of its path, and SNOpt or "
+                "HorizonOptimizer has set one; choose another adjoint for them"
             )
         forward: list[SolveStats] = []
         states, first_step = [x0], request.first_step
