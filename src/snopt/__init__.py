@@ -23,6 +23,7 @@ from snopt.adjoint import (
     UniformGrid,
     odeint,
     odeint_adjoint,
+    odeint_event,
 )
 from snopt.base.errors import SolveError
 from snopt.horizon import HorizonOptimizer
@@ -68,4 +69,5 @@ __all__ = [
     "models",
     "odeint",
     "odeint_adjoint",
+    "odeint_event",
 ]

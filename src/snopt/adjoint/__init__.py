@@ -3,7 +3,7 @@
 from snopt.adjoint.adjoints import Backsolve, Checkpoint, Direct, Reversible
 from snopt.adjoint.block import NeuralODE
 from snopt.adjoint.observer import NodeObserver
-from snopt.adjoint.odeint import odeint, odeint_adjoint
+from snopt.adjoint.odeint import odeint, odeint_adjoint, odeint_event
 from snopt.adjoint.quadrature import PerStep, Quadrature, Stages, UniformGrid
 from snopt.adjoint.request import Adjoint
 
@@ -21,4 +21,5 @@ __all__ = [
     "UniformGrid",
     "odeint",
     "odeint_adjoint",
+    "odeint_event",
 ]

@@ -22,6 +22,7 @@ from snopt.adjoint.request import Adjoint, Request
 from snopt.adjoint.reversible import solve_reversible
 from snopt.adjoint.tape_budget import steps_to_keep
 from snopt.base.errors import InvalidOption, unknown
+from snopt.ode.callbacks import Callbacks
 from snopt.ode.settings import LEAPFROG, Settings
 
 
@@ -113,7 +114,10 @@ class Backsolve(Adjoint):
         method: Backward method.
         rtol: Relative tolerance backward.
         atol: Absolute tolerance backward.
-        options: Options of the backward method; with a method of its own, default none.
+        options: Options of the backward method, which must be given (if only ``{}``) with another
+            method than forward where that has options. ``"norm"`` is a function of the adjoint
+            state ``(0, x, Q_x)``, or ``"seminorm"``: the parameters take no part in the error
+            control, which is always so here.
         nodes: Gauss nodes a step for the parameter gradient; None chooses by the method's order.
     """
 
@@ -149,13 +153,23 @@ class Backsolve(Adjoint):
 
         Returns:
             The settings.
+
+        Raises:
+            InvalidOption: Options of the forward method are no options of another one.
         """
         rtol = forward.rtol if self.rtol is None else self.rtol
         atol = forward.atol if self.atol is None else self.atol
-        if self.method is None and self.options is None:
-            return forward.replaced(rtol=rtol, atol=atol, grid_constructor=None)
         method = self.method or forward.method
-        return Settings.parse(method, rtol, atol, self.options).replaced(grid_constructor=None)
+        if self.options is None and method == forward.method:
+            return forward.replaced(rtol=rtol, atol=atol)
+        if self.options is None and forward.options:
+            raise InvalidOption(
+                f"options={forward.options} are those of method={forward.method!r}; for the "
+                f"backward method {method!r} give adjoint_options={{...}} as well, if only {{}}."
+            )
+        own = {k: v for k, v in (self.options or {}).items() if (k, v) != ("norm", "seminorm")}
+        settings = Settings.parse(method, rtol, atol, own)
+        return settings.replaced(norm=forward.norm, adjoint_norm=settings.norm)
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """Solve, keeping only the outputs.
@@ -170,7 +184,9 @@ class Backsolve(Adjoint):
         """
         if not torch.is_grad_enabled():
             return solve_direct(request, x0, ())
-        request.backward, request.nodes = self.backward(request.settings), self.nodes
+        callbacks = Callbacks.of(request.func, request.packing.unpack, "_adjoint")
+        request.backward = self.backward(request.settings).calling(callbacks)
+        request.nodes = self.nodes
         return solve_backsolve(request, x0, params)
 
 

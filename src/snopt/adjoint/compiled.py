@@ -326,5 +326,7 @@ def _likely_one_step(request: Request) -> bool:
     """Whether a solve should take one step, the tape of which may be kept."""
     if request.observer is not None or len(request.times) != 2 or not torch.is_grad_enabled():
         return False
+    if request.settings.callbacks is not None:
+        return False  # a step given up would be told twice
     span = abs(request.times[1] - request.times[0])
     return request.keep > 0 and request.first_step is not None and span <= request.first_step

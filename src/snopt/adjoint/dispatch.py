@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,11 +14,26 @@ from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
 from snopt.adjoint.request import Adjoint, Request, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
-from snopt.base.errors import GradientError, InvalidTimes
+from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
-from snopt.base.types import Field, State, TensorField, leaves
-from snopt.ode.settings import LEAPFROG, Settings, check_times
+from snopt.base.types import Field, State, TensorField
+from snopt.ode.callbacks import Callbacks
+from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
+from snopt.ode.times import read_times
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A path that was walked before, for an adjoint to walk it again.
+
+    Attributes:
+        ends: Where its steps ended; None for a method whose steps are not known.
+        evaluations: What the first walk took.
+    """
+
+    ends: Sequence[float] | None
+    evaluations: int
 
 
 def read_solver(method: str | None, rtol: Any, atol: Any, options: dict[str, Any] | None,
@@ -62,39 +78,6 @@ def refuse_removed(arguments: dict[str, Any]) -> None:
         )
 
 
-def read_times(t: Tensor | Sequence[float]) -> list[float]:
-    """Requested times as numbers, checked.
-
-    Args:
-        t: A one-dimensional tensor, or a sequence of numbers.
-
-    Returns:
-        The times.
-
-    Raises:
-        InvalidTimes: Not one-dimensional, not numbers, or not strictly monotone.
-
-    Example:
-        >>> read_times(torch.tensor([0.0, 0.5]))
-        [0.0, 0.5]
-    """
-    if isinstance(t, (int, float)):
-        raise InvalidTimes(
-            f"times are {t}, one number; give the start as well: torch.tensor([0.0, {float(t)}])."
-        )
-    if isinstance(t, Tensor):
-        if t.ndim != 1 or not t.dtype.is_floating_point:
-            raise InvalidTimes(
-                f"times must be a one-dimensional floating-point tensor, got shape "
-                f"{tuple(t.shape)} of {t.dtype}."
-            )
-        times = t.tolist()
-    else:
-        times = [float(value) for value in t]
-    check_times(times)
-    return times
-
-
 def find_params(func: Field, adjoint_params: Sequence[Tensor] | None) -> tuple[Tensor, ...] | None:
     """The tensors to return gradients for.
 
@@ -123,6 +106,7 @@ def differentiable_solve(
     stats: SolveStats | None = None,
     totals: SolveStats | None = None,
     first_step: float | None = None,
+    replay: Replay | None = None,
 ) -> tuple[list[Tensor], Packing]:
     """Solve so that autograd can differentiate the result.
 
@@ -137,6 +121,7 @@ def differentiable_solve(
         stats: Filled with counts.
         totals: Counts are added here too.
         first_step: A step carried over from an earlier solve.
+        replay: The path, if it was walked before; callbacks are then not called again.
 
     Returns:
         Packed states at the requested times, and how to unpack them.
@@ -144,6 +129,10 @@ def differentiable_solve(
     times = read_times(t)
     packing = Packing.of(y0)
     start = x0 = packing.pack(y0)
+    stats = stats if stats is not None else SolveStats()
+    if len(times) == 1:
+        stats.reset()
+        return [x0], packing
     device = x0.device
     cast = torch.is_autocast_enabled(device.type)
     if params is None:
@@ -153,12 +142,14 @@ def differentiable_solve(
         checked = _owned(func, checked, params)
     request = Request(
         func, checked, packing, times, settings, settings,
-        stats=stats if stats is not None else SolveStats(),
-        totals=totals, first_step=first_step, observer=observer,
+        stats=stats, totals=totals, first_step=first_step, observer=observer,
         autocast=torch.get_autocast_dtype(device.type) if cast else None,
     )  # fmt: skip
-    if settings.grid_constructor is not None:
-        request.grid = _constructed_grid(settings.grid_constructor, func, y0, t, times)
+    if replay is None:
+        request.settings = settings.calling(Callbacks.of(func, packing.unpack))
+        request.grid = settings.constructed_grid(func, y0, times, x0)
+    else:
+        request.grid, request.extra_evaluations = replay.ends, replay.evaluations
     moving = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()
     higher = adjoint.higher
     if moving:
@@ -194,17 +185,3 @@ def _without_params(func: Field, adjoint: Adjoint) -> Adjoint:
             "tuple for none)."
         )
     return adjoint if adjoint.higher else Direct()
-
-
-def _constructed_grid(constructor: Callable[..., Tensor], func: Field, y0: State,
-                      t: Tensor | Sequence[float], times: list[float]) -> list[float]:  # fmt: skip
-    """The user's own grid for a fixed-step method, as torchdiffeq lets users give it."""
-    like = next(leaves(y0))
-    grid = constructor(func, y0, torch.as_tensor(t, dtype=like.dtype)).tolist()
-    check_times(grid)
-    if abs(grid[0] - times[0]) > 1e-6 or abs(grid[-1] - times[-1]) > 1e-6:
-        raise InvalidTimes(
-            f"grid_constructor returned a grid from {grid[0]} to {grid[-1]}, but the solve goes "
-            f"from {times[0]} to {times[-1]}."
-        )
-    return [*grid[1:-1], times[-1]]

@@ -190,10 +190,10 @@ class StepPullback:
         Returns:
             Cotangent of the state at the start.
         """
-        count = len(self.tableau.c) if outputs else self.tableau.stages
+        inside = [(self.tableau.output_weights(theta), g) for theta, g in outputs]
+        count = len(inside[0][0]) if inside else self.tableau.stages
         self.rerun(count)
         tails = self.rows.tails[count]
-        inside = [(self.tableau.dense_weights(theta), g) for theta, g in outputs]
         # Row i takes the state cotangent of stage i; the last row is the end state's own.
         back = StageBuffer(count + 1, self.x)
         back.write(count, cotangent)
