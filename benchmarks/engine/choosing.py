@@ -83,7 +83,7 @@ def measure() -> dict[str, Any]:
         for tol in TOLERANCES
     }
     found["keep"] = {
-        str(keep): measured(reference, rtol=1e-4, atol=1e-4, adjoint_options={"keep": keep})
+        str(keep): measured(reference, rtol=1e-4, atol=1e-4, adjoint=snopt.Checkpoint(keep))
         for keep in (0, 1, 4, None)
     }
     return found

@@ -12,13 +12,18 @@ from types import ModuleType
 
 from snopt import models
 from snopt.adjoint import (
+    Backsolve,
+    Checkpoint,
+    Direct,
     NeuralODE,
     NodeObserver,
     PerStep,
+    Reversible,
     Stages,
     UniformGrid,
     odeint,
     odeint_adjoint,
+    odeint_event,
 )
 from snopt.base.errors import SolveError
 from snopt.horizon import HorizonOptimizer
@@ -41,12 +46,16 @@ def __getattr__(name: str) -> ModuleType:
 
 
 __all__ = [
+    "Backsolve",
+    "Checkpoint",
     "CostToGo",
+    "Direct",
     "HorizonOptimizer",
     "KroneckerOptions",
     "NeuralODE",
     "NodeObserver",
     "PerStep",
+    "Reversible",
     "SNOpt",
     "Seminorm",
     "SolveError",
@@ -60,4 +69,5 @@ __all__ = [
     "models",
     "odeint",
     "odeint_adjoint",
+    "odeint_event",
 ]

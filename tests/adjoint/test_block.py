@@ -35,7 +35,7 @@ def test_a_block_is_its_fields_solve(adjoint):
 
 @pytest.mark.parametrize("adjoint", ADJOINTS)
 def test_counts_arrive_forward_and_backward(adjoint):
-    ode = block(adjoint=adjoint, adjoint_options={"keep": 0} if adjoint == "checkpoint" else None)
+    ode = block(adjoint=snopt.Checkpoint(keep=0) if adjoint == "checkpoint" else adjoint)
     calls = [0]
     ode.field.register_forward_hook(lambda *_: calls.__setitem__(0, calls[0] + 1))
     out = ode(batch())
@@ -60,7 +60,7 @@ def test_totals_add_up_until_they_are_reset():
 
 
 def test_the_step_is_carried_over_in_training_only():
-    keep = {"adjoint_options": {"keep": 1}}
+    keep = {"adjoint": snopt.Checkpoint(keep=1)}
     ode, x = block(**keep), batch()
     ode(x)
     first = ode.stats.nfe_forward
@@ -259,7 +259,9 @@ def test_measuring_the_tape_leaves_the_random_numbers_alone():
     draws = []
     for keep in (None, 1):
         torch.manual_seed(3)
-        ode = snopt.NeuralODE(Noisy(), method="rk4", adjoint_options={"keep": keep})
+        ode = snopt.NeuralODE(
+            Noisy(), method="rk4", options={"step_size": 0.5}, adjoint=snopt.Checkpoint(keep)
+        )
         torch.manual_seed(4)
         ode(batch())
         draws.append(torch.rand(1))

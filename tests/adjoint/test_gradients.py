@@ -84,7 +84,7 @@ def test_checkpoint_is_exact_for_the_discretised_solution(problem, method, keep)
     options = {"step_size": 0.2} if method in ("euler", "midpoint", "heun", "rk4") else None
     found = [
         gradients(
-            lambda adjoint=adjoint, own=own: snopt.odeint(
+            lambda adjoint=adjoint: snopt.odeint(
                 field,
                 x0,
                 t,
@@ -93,14 +93,13 @@ def test_checkpoint_is_exact_for_the_discretised_solution(problem, method, keep)
                 method=method,
                 adjoint=adjoint,
                 options=options,
-                adjoint_options=own,
             ),
             field,
             x0,
             t,
             weights,
         )
-        for adjoint, own in (("checkpoint", {"keep": keep}), ("direct", None))
+        for adjoint in (snopt.Checkpoint(keep), snopt.Direct())
     ]
     assert relative(found[0], found[1]) < 1e-13
 

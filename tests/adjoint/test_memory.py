@@ -21,10 +21,11 @@ class Field(torch.nn.Module):
         return torch.sin(self.a * x)
 
 def iterate(steps):
+    global adjoint
     h = 1.0 / steps
     fixed = {"method": "rk4", "options": {"step_size": h}}
     if adjoint == "checkpoint":
-        fixed["adjoint_options"] = {"keep": 0}
+        adjoint = snopt.Checkpoint(keep=0)
     if adjoint == "reversible":  # the leapfrog is adaptive: hold it at one step size
         fixed = {"rtol": 1e9, "atol": 1e9, "options": {"first_step": h, "max_step": h}}
     stats = snopt.SolveStats()

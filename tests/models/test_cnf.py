@@ -184,7 +184,7 @@ def test_estimated_likelihoods_agree_with_exact_ones_in_expectation(kind):
 @pytest.mark.parametrize("own", [True, False], ids=["tangents", "autograd"])
 def test_noise_belongs_to_its_solve(own):
     """Two calls wait for their backward passes, which run their steps again."""
-    again = {"adjoint_options": {"keep": 0}}
+    again = {"adjoint": snopt.Checkpoint(keep=0)}
     flow = bent_flow(divergence="gaussian", stacks=2, **again)
     if not own:
         flow = CNF(2, fields=[Affine()], divergence="gaussian", **TIGHT, **again)
@@ -194,7 +194,7 @@ def test_noise_belongs_to_its_solve(own):
     found = torch.autograd.grad(one + two, params)
     direct = copy.deepcopy(flow)
     for block in direct.blocks:
-        block._plan.adjoint = "direct"
+        block.adjoint = snopt.Direct()
     torch.manual_seed(3)
     loss = direct.log_prob(x).sum() + direct.log_prob(x).square().sum()
     expected = torch.autograd.grad(loss, list(direct.parameters()), allow_unused=True)
@@ -330,7 +330,7 @@ def test_compiled_steps_give_the_same_loss_and_gradients(hypernetwork):
         loss = flow.loss(x)
         found.append([loss, *torch.autograd.grad(loss, list(flow.parameters()))])
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(*found, strict=True))
-    assert not compiled.blocks[0]._plan.solver.broken
+    assert not compiled.blocks[0].adjoint.broken
 
 
 def test_what_makes_no_sense_is_refused():

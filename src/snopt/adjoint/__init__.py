@@ -1,17 +1,25 @@
 """Turning a solve into something that autograd can differentiate."""
 
+from snopt.adjoint.adjoints import Backsolve, Checkpoint, Direct, Reversible
 from snopt.adjoint.block import NeuralODE
 from snopt.adjoint.observer import NodeObserver
-from snopt.adjoint.odeint import odeint, odeint_adjoint
+from snopt.adjoint.odeint import odeint, odeint_adjoint, odeint_event
 from snopt.adjoint.quadrature import PerStep, Quadrature, Stages, UniformGrid
+from snopt.adjoint.request import Adjoint
 
 __all__ = [
+    "Adjoint",
+    "Backsolve",
+    "Checkpoint",
+    "Direct",
     "NeuralODE",
     "NodeObserver",
     "PerStep",
     "Quadrature",
+    "Reversible",
     "Stages",
     "UniformGrid",
     "odeint",
     "odeint_adjoint",
+    "odeint_event",
 ]

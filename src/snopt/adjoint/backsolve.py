@@ -14,6 +14,7 @@ not depend on the number of steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -24,9 +25,11 @@ from snopt.adjoint.pullback import GradientSum, tape, vjp
 from snopt.adjoint.quadrature import PerStep, Quadrature
 from snopt.adjoint.request import Request
 from snopt.base.packing import Packing
+from snopt.base.types import State, leaves
 from snopt.ode.blackbox import solve_black_box
 from snopt.ode.runge_kutta import Stepper
 from snopt.ode.settings import LEAPFROG, Settings
+from snopt.ode.solution import Solution
 from snopt.ode.solve import Step
 from snopt.ode.tableau import DOPRI5
 
@@ -130,14 +133,20 @@ def walk(request: Request, states: Sequence[Tensor], gradients: Sequence[Tensor 
     settings, times = _walk_settings(request), request.times
     like = states[-1]
     packing = Packing(((torch.Size([like.numel()]),) * 2), (like.numel(),) * 2)
-    settings = settings.replaced(norm=_pair_norm(settings, request.packing, like))
     augmented = _Augmented(request, like)
-    Q_x = torch.zeros_like(like)
+    settings = settings.replaced(norm=_pair_norm(settings, request.packing, augmented))
+    if settings.callbacks is not None:
+        settings = settings.replaced(callbacks=replace(settings.callbacks, unpack=augmented.told))
+    Q_x: Tensor | None = None
     step = request.stats.last_step
     for i in reversed(range(1, len(times))):
         g = gradients[i - 1]
         if g is not None:
-            Q_x = Q_x + g
+            Q_x = g if Q_x is None else Q_x + g
+        if Q_x is None:
+            if request.observer is None:
+                continue  # nothing depends on what comes later
+            Q_x = torch.zeros_like(like)
         pair = torch.cat([states[i - 1].reshape(-1), Q_x.reshape(-1)])
         interval = (times[i], times[i - 1])
         if settings.black_box:
@@ -148,7 +157,7 @@ def walk(request: Request, states: Sequence[Tensor], gradients: Sequence[Tensor 
             )
         Q_x = augmented.split(pair)[1]
     request.took_backward(augmented.evaluations)
-    return Q_x
+    return torch.zeros_like(like) if Q_x is None else Q_x
 
 
 class _Augmented:
@@ -156,7 +165,17 @@ class _Augmented:
 
     def __init__(self, request: Request, like: Tensor) -> None:
         self.field, self.shape, self.n = request.field, like.shape, like.numel()
+        self.unpack = request.packing.unpack
         self.evaluations = 0
+
+    def told(self, pair: Tensor) -> tuple[Tensor, State, State]:
+        """The adjoint state as torchdiffeq's users know it.
+
+        The first part is that of the time gradient, which is not part of the solve; nor are
+        those of the parameters, which would follow.
+        """
+        x, Q_x = self.split(pair)
+        return x.new_zeros(()), self.unpack(x), self.unpack(Q_x)
 
     def split(self, pair: Tensor) -> tuple[Tensor, Tensor]:
         """State and adjoint in the state's shape."""
@@ -173,20 +192,27 @@ class _Augmented:
 
 
 def _walk_settings(request: Request) -> Settings:
-    """The backward method; the leapfrog has no dense output good enough to observe along."""
+    """The backward method, observed along its own dense output.
+
+    The leapfrog has none that is good enough.
+    """
     settings = request.backward
     if settings.method == LEAPFROG:
         return settings.replaced(method="dopri5", tableau=DOPRI5)
+    if settings.tableau is not None:
+        return settings.replaced(tableau=replace(settings.tableau, outputs=()))
     return settings
 
 
-def _pair_norm(settings: Settings, packing: Packing, like: Tensor) -> Any:
-    """The larger of the state's and the adjoint's norm, each as the user measures a state."""
-    own = settings.tolerance(packing).norm
+def _pair_norm(settings: Settings, packing: Packing, augmented: _Augmented) -> Any:
+    """The user's norm, or the larger of the state's and the adjoint's norm."""
+    adjoint_norm, own = settings.adjoint_norm, settings.tolerance(packing).norm
 
-    def norm(pair: Any) -> Tensor:
-        x, Q_x = pair
-        return torch.maximum(own(x.view(like.shape)), own(Q_x.view(like.shape)))
+    def norm(pair: tuple[Tensor, Tensor]) -> Tensor:
+        if adjoint_norm is not None:
+            return adjoint_norm(tuple(leaves(augmented.told(torch.cat(pair)))))
+        x, Q_x = (part.view(augmented.shape) for part in pair)
+        return torch.maximum(own(x), own(Q_x))
 
     return norm
 
@@ -211,7 +237,8 @@ def _walk_steps(
                 x, Q_x = augmented.split(stepper.interpolate((t - step.t) / step.h))
                 listener.node(t, weight, x, Q_x)
 
-    solution = settings.run(stepper, pair, interval, first_step=first_step, on_step=tell)
+    grid = settings.constructed_grid(augmented, augmented.told(pair), interval, pair)
+    solution = settings.run(stepper, pair, interval, first_step=first_step, on_step=tell, grid=grid)
     return solution.states[-1], solution.stats.last_step
 
 
@@ -258,14 +285,8 @@ class _Backsolve(torch.autograd.Function):
         Returns:
             States at the requested times after the first.
         """
-        settings = request.settings
-        if settings.black_box:
-            solution = solve_black_box(settings, request.field, x0, request.times, request.packing)
-        else:
-            stepper = settings.stepper(request.field, x0, request.packing)
-            solution = settings.run(
-                stepper, x0, request.times, first_step=request.first_step, grid=request.grid
-            )
+        with request.without_draws("backsolve", x0.device):
+            solution = _forward(request, x0)
         request.took(solution.stats)
         ctx.set_materialize_grads(False)
         ctx.request, ctx.outputs = request, len(solution.states) - 1
@@ -285,21 +306,35 @@ class _Backsolve(torch.autograd.Function):
             Cotangents of the inputs.
         """
         refuse_create_graph("backsolve")
-        request: Request = ctx.request
         saved = ctx.saved_tensors
         states, params = saved[: ctx.outputs], saved[ctx.outputs :]
-        tableau = request.backward.tableau
-        total = ParameterGradient(request, params, 5 if tableau is None else tableau.order)
-        listeners: list[PathListener] = [total]
-        apart = request.observer is not None and request.backward.black_box
-        if request.observer is not None and not apart:
-            listeners.append(ToldObserver(request))
-        with request.as_forward(states[0].device):
+        with ctx.request.again(states[0].device) as field:
+            request: Request = replace(ctx.request, field=field)
+            tableau = request.backward.tableau
+            total = ParameterGradient(request, params, 5 if tableau is None else tableau.order)
+            listeners: list[PathListener] = [total]
+            apart = request.observer is not None and request.backward.black_box
+            if request.observer is not None and not apart:
+                listeners.append(ToldObserver(request))
             Q_x = walk(request, states, gradients, listeners)
             if apart:
                 # More output times may change a black box's steps, so observe on another walk.
                 observe_walk(request, states, gradients)
-        return (None, Q_x if ctx.needs_input_grad[1] else None, *total.gradient.total)
+        # As torchdiffeq: a parameter that the field does not use has the gradient zero.
+        found = zip(total.gradient.total, params, strict=True)
+        rest = [torch.zeros_like(p) if g is None else g for g, p in found]
+        return (None, Q_x if ctx.needs_input_grad[1] else None, *rest)
+
+
+def _forward(request: Request, x0: Tensor) -> Solution:
+    """Solve without a tape."""
+    settings = request.settings
+    if settings.black_box:
+        return solve_black_box(settings, request.field, x0, request.times, request.packing)
+    stepper = settings.stepper(request.field, x0, request.packing)
+    return settings.run(
+        stepper, x0, request.times, first_step=request.first_step, grid=request.grid
+    )
 
 
 def observe_walk(request: Request, states: Sequence[Tensor],
@@ -311,7 +346,8 @@ def observe_walk(request: Request, states: Sequence[Tensor],
         states: Packed states at the requested times after the first.
         gradients: Cotangents of these states.
     """
-    walk(request, states, gradients, [ToldObserver(request)])
+    quiet = replace(request, backward=request.backward.replaced(callbacks=None))
+    walk(quiet, states, gradients, [ToldObserver(request)])
 
 
 def solve_backsolve(request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint.compiled import CompiledCheckpoint
-from snopt.adjoint.dispatch import differentiable_solve, find_params, make_plan
+from snopt.adjoint.dispatch import (
+    differentiable_solve,
+    find_params,
+    read_solver,
+    refuse_removed,
+)
+from snopt.adjoint.numbers import ModuleWithNumbers
 from snopt.adjoint.observer import NodeObserver
+from snopt.adjoint.request import Adjoint
 from snopt.base.errors import InvalidTimes
 from snopt.base.types import State
 from snopt.ode.solution import SolveStats
 
 
-class NeuralODE(nn.Module):
+class NeuralODE(ModuleWithNumbers):
     r"""The map from :math:`x(t_0)` to :math:`x(t_1)` along :math:`\dot x = F(t, x, \theta)`.
 
     The step that turned out right for the beginning of one call opens the next (``carry_step``),
     which saves the evaluations that would guess it. The horizon and the carried step are part
-    of the ``state_dict``, so that a restored run goes on exactly where it stopped.
+    of the ``state_dict``, so that a restored run goes on exactly where it stopped. Both are in
+    double precision, whatever the model is cast to.
 
     Attributes:
         field: The user's field.
         t0: Start time.
+        adjoint: How a solve is differentiated.
         stats: Counts of the latest call; those of the backward pass arrive with it.
         totals: Counts of all calls since ``totals.reset()``.
         observer: When set, calls in training mode tell it of nodes along the path during their
@@ -45,11 +54,11 @@ class NeuralODE(nn.Module):
         rtol: Any = 1e-3,
         atol: Any = 1e-3,
         method: str | None = None,
-        adjoint: str = "checkpoint",
+        adjoint: str | Adjoint = "checkpoint",
         options: dict[str, Any] | None = None,
-        adjoint_options: dict[str, Any] | None = None,
         compile: bool = False,
         carry_step: bool = True,
+        **removed: Any,
     ) -> None:
         """Make a block.
 
@@ -61,12 +70,14 @@ class NeuralODE(nn.Module):
             rtol: Relative tolerance.
             atol: Absolute tolerance.
             method: Solver; default dopri5, or the leapfrog under ``adjoint="reversible"``.
-            adjoint: ``"checkpoint"``, ``"backsolve"``, ``"reversible"`` or ``"direct"``.
+            adjoint: :class:`snopt.Checkpoint`, :class:`snopt.Backsolve`,
+                :class:`snopt.Reversible` or :class:`snopt.Direct`; or ``"checkpoint"``, ... for
+                one with its defaults.
             options: The solver's options, as for :func:`snopt.odeint`.
-            adjoint_options: The adjoint's options, as for :func:`snopt.odeint`.
             compile: Compile whole steps and their pull-backs; adaptive native methods under
                 ``adjoint="checkpoint"`` only. Falls back to eager with one warning.
             carry_step: Start with the step size of the call before.
+            **removed: Answered with a TypeError.
 
         Example:
             >>> class Decay(nn.Module):
@@ -77,19 +88,27 @@ class NeuralODE(nn.Module):
             (0.3679, True)
         """
         super().__init__()
+        refuse_removed(removed)
         if not isinstance(field, nn.Module):
             raise TypeError(
                 f"field is a {type(field).__name__}; wrap it in an nn.Module so that its "
                 "parameters are found, or use snopt.odeint."
             )
         self.field, self.t0, self.carry_step = field, float(t0), carry_step
-        # Buffers, so that they are saved, restored and kept alike on all ranks with the model.
-        self.register_buffer("horizon_buffer", torch.tensor(0.0))
-        self.register_buffer("carried_buffer", torch.tensor(0.0))
+        self.add_number("horizon", 0.0)
+        self.add_number("carried", 0.0)
         self.horizon = horizon
-        self._plan = make_plan(method, rtol, atol, options, adjoint, adjoint_options)
+        self._settings, self.adjoint = read_solver(method, rtol, atol, options, adjoint)
         if compile:
-            self._plan.solver = CompiledCheckpoint(field, self._plan.settings, self._plan.adjoint)
+            self.adjoint = self.adjoint.compiled(field, self._settings)
+        if self._settings.one_step:
+            warnings.warn(
+                f"method={self._settings.method!r} has fixed steps and no step size: each call "
+                "takes one step over its whole interval; choose one with "
+                "options={'step_size': ...}.",
+                UserWarning,
+                stacklevel=2,
+            )
         self.stats, self.totals = SolveStats(), SolveStats()
         self.observer: NodeObserver | None = None
 
@@ -106,7 +125,7 @@ class NeuralODE(nn.Module):
             >>> block.horizon
             1.5
         """
-        return float(self.horizon_buffer)
+        return self.number("horizon")
 
     @horizon.setter
     def horizon(self, value: float) -> None:
@@ -116,7 +135,7 @@ class NeuralODE(nn.Module):
                 f"horizon = {value} with t0 = {self.t0}: the solve would have no length; choose a "
                 "finite horizon different from t0."
             )
-        self.horizon_buffer.fill_(value)
+        self.set_number("horizon", value)
 
     def forward(self, x: State, t: Tensor | Sequence[float] | None = None) -> State:
         """Solve from ``x``.
@@ -132,16 +151,16 @@ class NeuralODE(nn.Module):
         """
         self.stats = SolveStats()
         watched = self.training and torch.is_grad_enabled()
-        carried = float(self.carried_buffer) if self.carry_step else 0.0
+        carried = self.number("carried") if self.carry_step else 0.0
         states, packing = differentiable_solve(
-            self.field, x, (self.t0, self.horizon) if t is None else t, self._plan,
-            find_params(self.field, None),
+            self.field, x, (self.t0, self.horizon) if t is None else t,
+            self._settings, self.adjoint, find_params(self.field, None),
             observer=self.observer if watched else None,
             stats=self.stats, totals=self.totals,
             first_step=carried or None,
         )  # fmt: skip
         if self.training and self.carry_step:
-            self.carried_buffer.fill_(self.stats.first_step or 0.0)
+            self.set_number("carried", self.stats.first_step or 0.0)
         # Copies either way, so that what follows may change them in place (nn.ReLU(inplace=True)).
         return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
 
@@ -151,8 +170,8 @@ class NeuralODE(nn.Module):
         Returns:
             The settings that matter most.
         """
-        settings = self._plan.settings
+        settings = self._settings
         return (
             f"t0={self.t0}, horizon={self.horizon:g}, method={settings.method!r}, "
-            f"adjoint={self._plan.adjoint!r}, rtol={settings.rtol}, atol={settings.atol}"
+            f"adjoint={self.adjoint.name!r}, rtol={settings.rtol}, atol={settings.atol}"
         )

@@ -1,8 +1,8 @@
-"""The checkpointed adjoint with whole steps, and their pull-backs, compiled.
+"""Steps of the checkpointed adjoint, and their pull-backs, as compiled functions.
 
 What is compiled are two functions of parameters, time, step and state; the time loop, which
 decides by numbers, stays Python. Small fields gain most: a step becomes one call instead
-of a hundred. Where no compiler works, or a field cannot be traced, the eager adjoint takes over
+of a hundred. Where no compiler works, or a field cannot be traced, eager steps take over
 after one warning.
 """
 
@@ -10,33 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint.checkpoint import StepMark, refuse_create_graph, solve_checkpoint
-from snopt.adjoint.compiled_steps import (
-    COMPILER,
-    CompiledSteps,
-    PullFunction,
-    apart,
-    pull_function,
-    pure_field,
-    step_function,
-)
+from snopt.adjoint.checkpoint import solve_checkpoint
+from snopt.adjoint.compiled_steps import COMPILER, apart, pull_function, pure_field, step_function
 from snopt.adjoint.compiled_tanh import tanh_pass
-from snopt.adjoint.panel import Joint, observe_step
-from snopt.adjoint.pullback import GradientSum, StepPullback
-from snopt.adjoint.request import Request
-from snopt.base.errors import SolveError, UnknownName
+from snopt.adjoint.eager_steps import EAGER
+from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
+from snopt.adjoint.request import Adjoint, Request
+from snopt.adjoint.tape_budget import steps_to_keep
+from snopt.base.errors import SolveError
+from snopt.base.isolation import RandomState
 from snopt.base.packing import Packing
 from snopt.base.types import real_dtype
 from snopt.ode.runge_kutta import RungeKutta
 from snopt.ode.settings import Settings
-from snopt.ode.solve import Step
 from snopt.ode.step import StageBuffer, StageList
 
 #: A kept step: its start (a leaf) and its end, on the tape.
@@ -44,11 +36,7 @@ TapedStep = tuple[Tensor, Tensor]
 
 
 class CompiledRungeKutta(RungeKutta):
-    """A stepper whose attempts are one compiled call; dense output stays eager.
-
-    Attributes:
-        kept: The last steps on the tape, as in :class:`TapingRungeKutta`.
-    """
+    """A stepper whose attempts are one compiled call; dense output stays eager."""
 
     def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps) -> None:
         """Bind to a request.
@@ -61,13 +49,11 @@ class CompiledRungeKutta(RungeKutta):
         tableau = request.settings.tableau
         assert tableau is not None
         super().__init__(tableau, request.field, x0, request.settings.tolerance(request.packing))
-        self._steps = steps
-        self._end_time, self._keep = request.times[-1], request.keep
+        self._request, self._steps = request, steps
         self._taped: TapedStep | None = None
-        self.kept: deque[TapedStep | None] = deque(maxlen=request.keep)
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try one step, on the tape if it is among the last.
+        """Try one step, on a tape of its own if it is among the last.
 
         Args:
             t: Start of the step.
@@ -78,17 +64,17 @@ class CompiledRungeKutta(RungeKutta):
             The state at ``t + h`` and the error ratio.
         """
         th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
-        taped = abs(self._end_time - t) <= self._keep * abs(h) * (1.0 + 1e-9)
-        if taped:
+        if self._request.tapes(t, h):
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
                 tail, end, ratio = self._steps.taped(leaf, None, th)
             self._taped, x1 = (leaf, tail), tail.detach()
+            self.nfe += 1
         else:
             self._taped = None
             self._first_slope(t, x)
             x1, end, ratio = self._steps.step(x, self.stages.read(0), th)
-        self.nfe += self.tableau.stages + taped
+        self.nfe += self.tableau.stages
         self._step, self._slope = (t, h, x, x1), end
         return x1, float(ratio)
 
@@ -111,8 +97,14 @@ class CompiledRungeKutta(RungeKutta):
         self.stages = StageList()
         self.stages.write(0, self._slope)
         self._have = 1
-        if self._keep:
-            self.kept.append(self._taped)
+
+    def tape(self) -> TapedStep | None:
+        """The tape of the step tried last, if it has one.
+
+        Returns:
+            Its start and its end.
+        """
+        return self._taped
 
 
 class _NotOneStep(Exception):
@@ -141,7 +133,7 @@ class OnTapeRungeKutta(CompiledRungeKutta):
         Raises:
             _NotOneStep: The step does not reach the end.
         """
-        if abs(self._end_time - t) > abs(h) * (1.0 + 1e-9):
+        if abs(self._request.times[-1] - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
         th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
         x1, self._slope, ratio = self._steps.on_tape(x, None, th)
@@ -150,35 +142,109 @@ class OnTapeRungeKutta(CompiledRungeKutta):
         return x1, float(ratio)
 
 
-class CompiledCheckpoint:
-    """Runs requests with compiled steps; stands in for :func:`solve_checkpoint`.
+class CompiledSteps:
+    """Runs and pulls back steps of one structure of state by compiled functions.
+
+    A step has a function for each of its uses. Each is compiled for fixed sizes, sizes that vary,
+    one row, and a state with or without a gradient: together more than the compiler's allowance.
 
     Attributes:
-        broken: Whether compilation failed, so that the eager adjoint is used.
+        step: An attempt that begins with a known slope, without a tape.
+        taped: An attempt on a tape of its own.
+        on_tape: An attempt on the caller's tape.
     """
 
-    def __init__(self, field: nn.Module, settings: Settings, adjoint: str) -> None:
+    repeats = False
+
+    def __init__(self, owner: CompiledCheckpoint, functions: dict[str, Callable[..., Any]]) -> None:
+        """Take the compiled functions.
+
+        Args:
+            owner: Told when one of them fails.
+            functions: ``step``, ``taped``, ``on_tape`` and ``pull``.
+        """
+        self.step, self.taped = functions["step"], functions["taped"]
+        self.on_tape, self._pull = functions["on_tape"], functions["pull"]
+        self._owner = owner
+
+    def stepper(self, request: Request, x0: Tensor) -> CompiledRungeKutta:
+        """A stepper for one solve.
+
+        Args:
+            request: The solve.
+            x0: Packed initial state.
+
+        Returns:
+            The stepper.
+        """
+        return CompiledRungeKutta(request, x0, self)
+
+    def pull(self, step: StepPullback, cotangent: Tensor, inside: Sequence[tuple[float, Tensor]],
+             gradient: GradientSum, on_stage: StageListener | None) -> Tensor:  # fmt: skip
+        """Pull back through a step; eagerly where outputs lie inside.
+
+        Args:
+            step: The step.
+            cotangent: Cotangent of the state at its end.
+            inside: ``(theta, cotangent)`` of outputs strictly inside.
+            gradient: Where parameter gradients are added.
+            on_stage: Not used: compiled methods are adaptive.
+
+        Returns:
+            Cotangent of the state at its start.
+        """
+        taped, step.kept = step.kept, None
+        if not inside and not self._owner.broken:
+            try:
+                before, rest = self._pulled(step, taped, cotangent)
+            except Exception as failure:  # noqa: BLE001 - whatever a compiler raises, eager works
+                self._owner.give_up(failure)
+            else:
+                gradient.add(rest)
+                return before
+        return step.pull(cotangent, inside, gradient, on_stage)
+
+    def _pulled(self, step: StepPullback, taped: TapedStep | None,
+                cotangent: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:  # fmt: skip
+        """Cotangents of the state and of the parameters."""
+        x = step.x
+        if taped is not None:
+            leaf, tail = taped
+            before, *rest = torch.autograd.grad(
+                tail, (leaf, *step.params), cotangent, allow_unused=True
+            )
+            return torch.zeros_like(x) if before is None else before, rest
+        step.field.isolate()
+        th = torch.tensor((step.t, step.h), dtype=real_dtype(x.dtype), device=x.device)
+        before, rest = self._pull(x, cotangent, th, step.params)
+        step.evaluations += step.tableau.stages
+        return before, rest
+
+
+class CompiledCheckpoint(Adjoint):
+    """The checkpointed adjoint of one field with compiled steps.
+
+    Attributes:
+        broken: Whether compilation failed, so that eager steps are used.
+    """
+
+    name = "checkpoint"
+
+    def __init__(self, field: nn.Module, settings: Settings, keep: int | None) -> None:
         """Prepare; compilation happens at the first call.
 
         Args:
             field: The module whose steps to compile.
-            settings: How to solve.
-            adjoint: Name of the adjoint, which must be ``"checkpoint"``.
-
-        Raises:
-            UnknownName: A method or an adjoint whose steps are not compiled.
+            settings: How to solve, by a method whose error estimate uses the end slope.
+            keep: As of :class:`snopt.Checkpoint`.
         """
-        tableau = settings.tableau
-        if adjoint != "checkpoint" or tableau is None or not tableau.fsal:
-            raise UnknownName(
-                f"compile=True does not go with adjoint={adjoint!r}, method={settings.method!r}; "
-                "use adjoint='checkpoint' with dopri5, tsit5 or bosh3."
-            )
+        assert settings.tableau is not None
         self.broken = False
-        self._field, self._settings, self._tableau = field, settings, tableau
+        self._field, self._settings, self._keep = field, settings, keep
+        self._tableau = settings.tableau
         self._built: dict[Any, CompiledSteps] = {}
 
-    def __call__(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """Solve with compiled steps.
 
         Args:
@@ -189,18 +255,33 @@ class CompiledCheckpoint:
         Returns:
             States at the requested times, the initial one first.
         """
+        if torch.is_grad_enabled():
+            request.keep = steps_to_keep(request, x0, params, self._keep)
         if not self.broken and request.autocast is None:
+            before = RandomState(x0.device)
+            buffers = [(buffer, buffer.clone()) for buffer in self._field.buffers()]
             try:
-                steps = self._steps(request.packing, x0, params)
-                if _likely_one_step(request):
-                    with contextlib.suppress(_NotOneStep):
-                        return _solve_on_tape(request, steps, x0)
-                return [x0, *_Compiled.apply(request, steps, self, x0, *params)]
+                return self._solve(request, x0, params)
             except SolveError:
                 raise
             except Exception as failure:  # noqa: BLE001 - whatever a compiler raises, eager works
                 self.give_up(failure)
-        return solve_checkpoint(request, x0, params)
+            before.restore()
+            for buffer, old in buffers:
+                buffer.copy_(old)
+        return solve_checkpoint(request, x0, params, EAGER)
+
+    def _solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """Solve with compiled steps, or raise what the compiler raises."""
+        steps = self._steps(request.packing, x0, params)
+        if _likely_one_step(request):
+            with contextlib.suppress(_NotOneStep):
+                stepper = OnTapeRungeKutta(request, x0, steps)
+                first = request.first_step
+                solution = request.settings.run(stepper, x0, request.times, first_step=first)
+                request.took(solution.stats)
+                return solution.states
+        return solve_checkpoint(request, x0, params, steps)
 
     def give_up(self, failure: Exception) -> None:
         """Go on without the compiler, and say so once.
@@ -232,10 +313,11 @@ class CompiledCheckpoint:
             functions: dict[str, Callable[..., Any]]
             functions = {"step": step, "taped": step, "on_tape": step, "pull": pull}
             self._built[key] = CompiledSteps(
-                **{
+                self,
+                {
                     use: torch.compile(apart(function, (use, kind)), options=options)
                     for use, function in functions.items()
-                }
+                },
             )
         return self._built[key]
 
@@ -244,112 +326,7 @@ def _likely_one_step(request: Request) -> bool:
     """Whether a solve should take one step, the tape of which may be kept."""
     if request.observer is not None or len(request.times) != 2 or not torch.is_grad_enabled():
         return False
+    if request.settings.callbacks is not None:
+        return False  # a step given up would be told twice
     span = abs(request.times[1] - request.times[0])
     return request.keep > 0 and request.first_step is not None and span <= request.first_step
-
-
-def _solve_on_tape(request: Request, steps: CompiledSteps, x0: Tensor) -> list[Tensor]:
-    """Solve in one compiled step on the tape."""
-    stepper = OnTapeRungeKutta(request, x0, steps)
-    solution = request.settings.run(stepper, x0, request.times, first_step=request.first_step)
-    request.took(solution.stats)
-    return solution.states
-
-
-class _Compiled(torch.autograd.Function):
-    """The checkpointed adjoint over compiled steps."""
-
-    @staticmethod
-    def forward(ctx: Any, request: Request, steps: CompiledSteps, owner: CompiledCheckpoint,
-                x0: Tensor, *params: Tensor) -> Any:  # fmt: skip
-        marks: list[StepMark] = []
-        starts: list[Tensor] = []
-
-        def remember(step: Step) -> None:
-            marks.append(StepMark(step.t, step.h, step.outputs))
-            starts.append(step.x)
-
-        x0 = x0.detach()  # like every later state, so that one compiled version serves all
-        stepper = CompiledRungeKutta(request, x0, steps)
-        solution = request.settings.run(
-            stepper, x0, request.times, first_step=request.first_step, on_step=remember
-        )
-        request.took(solution.stats)
-        ctx.set_materialize_grads(False)
-        ctx.request, ctx.marks, ctx.steps, ctx.owner = request, marks, steps, owner
-        ctx.kept = list(stepper.kept)
-        ctx.save_for_backward(*starts, *params)
-        return tuple(solution.states[1:])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        refuse_create_graph("checkpoint")
-        kept, ctx.kept = ctx.kept, []
-        back = _Back(ctx.request, ctx.steps.pull, ctx.owner, ctx.saved_tensors[len(ctx.marks) :])
-        lam = back.run(ctx.marks, ctx.saved_tensors, kept, gradients)
-        return (None, None, None, lam if ctx.needs_input_grad[3] else None, *back.gradient.total)
-
-
-class _Back:
-    """Pulling cotangents back through all steps, by compiled calls where they apply."""
-
-    def __init__(self, request: Request, pull: PullFunction, owner: CompiledCheckpoint,
-                 params: Sequence[Tensor]) -> None:  # fmt: skip
-        assert request.settings.tableau is not None
-        self.request, self.pull, self.owner, self.params = request, pull, owner, params
-        self.tableau = request.settings.tableau
-        self.gradient = GradientSum(params)
-
-    def run(self, marks: Sequence[StepMark], starts: Sequence[Tensor],
-            kept: Sequence[TapedStep | None],
-            gradients: Sequence[Tensor | None]) -> Tensor:  # fmt: skip
-        """Go through the steps, last first."""
-        lam = torch.zeros_like(starts[0])
-        joint: Joint | None = None
-        for n in reversed(range(len(marks))):
-            mark, x = marks[n], starts[n]
-            found = [(theta, gradients[index - 1]) for index, theta in mark.outputs]
-            inside = [(theta, g) for theta, g in found if g is not None and theta != 1.0]
-            at_end = [g for theta, g in found if g is not None and theta == 1.0]
-            if at_end:
-                lam, joint = sum(at_end, start=lam), None
-            taped = kept[n - len(marks)] if n >= len(marks) - len(kept) else None
-            before = self.through(mark, x, lam, inside, taped)
-            if self.request.observer is not None:
-                step = StepPullback(
-                    self.tableau, self.request.field, self.params, mark.t, mark.h, x
-                )
-                joint = observe_step(self.request, step, before, lam, inside, joint)
-            lam = before
-        return lam
-
-    def through(self, mark: StepMark, x: Tensor, lam: Tensor,
-                inside: Sequence[tuple[float, Tensor]],
-                taped: TapedStep | None) -> Tensor:  # fmt: skip
-        """Pull back through one step."""
-        if inside or self.owner.broken:
-            return self.eagerly(mark, x, lam, inside)
-        try:
-            if taped is not None:
-                leaf, tail = taped
-                before, *rest = torch.autograd.grad(
-                    tail, (leaf, *self.params), lam, allow_unused=True
-                )
-                before = torch.zeros_like(lam) if before is None else before
-            else:
-                th = torch.tensor((mark.t, mark.h), dtype=real_dtype(x.dtype), device=x.device)
-                before, rest = self.pull(x, lam, th, self.params)
-                self.request.took_backward(self.tableau.stages)
-        except Exception as failure:  # noqa: BLE001 - as in the forward pass
-            self.owner.give_up(failure)
-            return self.eagerly(mark, x, lam, inside)
-        self.gradient.add(rest)
-        return before
-
-    def eagerly(self, mark: StepMark, x: Tensor, lam: Tensor,
-                inside: Sequence[tuple[float, Tensor]]) -> Tensor:  # fmt: skip
-        """Pull back through one step without the compiler."""
-        step = StepPullback(self.tableau, self.request.field, self.params, mark.t, mark.h, x)
-        before = step.pull(lam, inside, self.gradient)
-        self.request.took_backward(step.evaluations)
-        return before

@@ -7,7 +7,6 @@ step of every solve.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -147,23 +146,3 @@ def apart(function: Callable[..., Any], kind: Hashable) -> Callable[..., Any]:
     return FunctionType(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
-
-
-@dataclass
-class CompiledSteps:
-    """The compiled functions for one structure of state.
-
-    A step has a function for each of its uses. Each is compiled for fixed sizes, sizes that vary,
-    one row, and a state with or without a gradient: together more than the compiler's allowance.
-
-    Attributes:
-        step: An attempt that begins with a known slope, without a tape.
-        taped: An attempt on a tape of its own.
-        on_tape: An attempt on the caller's tape.
-        pull: The pull-back of a step.
-    """
-
-    step: StepFunction
-    taped: StepFunction
-    on_tape: StepFunction
-    pull: PullFunction

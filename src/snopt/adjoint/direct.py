@@ -7,6 +7,7 @@ starts when the gradient arrives at the initial state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,8 +72,9 @@ class _Start(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         watch: Watch = ctx.watch
-        with torch.no_grad(), watch.request.as_forward(gradient.device):
-            observe_walk(watch.request, watch.states, watch.gradients)
+        with torch.no_grad(), watch.request.again(gradient.device) as field:
+            request = replace(watch.request, field=field)
+            observe_walk(request, watch.states, watch.gradients)
         return None, gradient
 
 

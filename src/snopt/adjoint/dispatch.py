@@ -2,75 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint.backsolve import solve_backsolve
-from snopt.adjoint.checkpoint import solve_checkpoint
-from snopt.adjoint.direct import solve_direct
+from snopt.adjoint.adjoints import Direct, adjoint_named
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
-from snopt.adjoint.request import Request, edge_field
-from snopt.adjoint.reversible import solve_reversible
-from snopt.adjoint.tape_budget import affordable_steps
+from snopt.adjoint.request import Adjoint, Request, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
-from snopt.base.errors import InvalidTimes, UnknownName, unknown
+from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
-from snopt.base.types import Field, State, TensorField, leaves
-from snopt.ode.controller import reject_unknown
-from snopt.ode.settings import LEAPFROG, Settings, check_times
+from snopt.base.types import Field, State, TensorField
+from snopt.ode.callbacks import Callbacks
+from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
-
-ADJOINTS: dict[str, Callable[..., list[Tensor]]] = {
-    "checkpoint": solve_checkpoint,
-    "backsolve": solve_backsolve,
-    "reversible": solve_reversible,
-    "direct": solve_direct,
-}
-_BACKSOLVE_OPTIONS = {"nodes"}
-_CHECKPOINT_OPTIONS = {"keep"}
-_REVERSIBLE_OPTIONS = {"eta"}
+from snopt.ode.times import read_times
 
 
-@dataclass
-class Plan:
-    """A solver and an adjoint, read from the user's arguments once.
+@dataclass(frozen=True)
+class Replay:
+    """A path that was walked before, for an adjoint to walk it again.
 
     Attributes:
-        adjoint: Name of the adjoint.
-        settings: How to solve forward.
-        backward: How to solve backward.
-        keep: Last steps whose tape is kept (``checkpoint``); None keeps what the budget allows.
-        nodes: Gauss nodes a step (``backsolve``); None chooses by the method's order.
-        eta: Damping of the leapfrog (``reversible``).
-        solver: What runs the adjoint; the block puts a compiled one here.
+        ends: Where its steps ended; None for a method whose steps are not known.
+        evaluations: What the first walk took.
     """
 
-    adjoint: str
-    settings: Settings
-    backward: Settings
-    keep: int | None = None
-    nodes: int | None = None
-    eta: float = 1.0
-    solver: Callable[..., list[Tensor]] | None = field(default=None, repr=False)
+    ends: Sequence[float] | None
+    evaluations: int
 
 
-def make_plan(
-    method: str | None,
-    rtol: Any,
-    atol: Any,
-    options: dict[str, Any] | None,
-    adjoint: str,
-    adjoint_options: dict[str, Any] | None,
-    *,
-    adjoint_method: str | None = None,
-    adjoint_rtol: Any = None,
-    adjoint_atol: Any = None,
-) -> Plan:
+def read_solver(method: str | None, rtol: Any, atol: Any, options: dict[str, Any] | None,
+                adjoint: str | Adjoint) -> tuple[Settings, Adjoint]:  # fmt: skip
     """Read the arguments that do not change from call to call.
 
     Args:
@@ -78,89 +45,37 @@ def make_plan(
         rtol: Relative tolerance.
         atol: Absolute tolerance.
         options: The method's options.
-        adjoint: Name of the adjoint.
-        adjoint_options: The adjoint's options; for ``backsolve`` also the backward solver's.
-        adjoint_method: Backward solver of ``backsolve``.
-        adjoint_rtol: Its relative tolerance.
-        adjoint_atol: Its absolute tolerance.
+        adjoint: An adjoint, or the name of one.
 
     Returns:
-        The plan.
-
-    Raises:
-        UnknownName: An unknown adjoint, method or option, or two that exclude each other.
+        How to solve, and the adjoint that goes with it.
 
     Example:
-        >>> make_plan(None, 1e-3, 1e-3, None, "reversible", None).settings.method
+        >>> read_solver(None, 1e-3, 1e-3, None, "reversible")[0].method
         'alf'
     """
-    if adjoint not in ADJOINTS:
-        raise unknown("adjoint", adjoint, ADJOINTS)
-    method = method or (LEAPFROG if adjoint == "reversible" else "dopri5")
-    if (adjoint == "reversible") != (method == LEAPFROG):
-        raise UnknownName(
-            f"adjoint={adjoint!r} does not go with method={method!r}: the reversible adjoint is "
-            f"that of the asynchronous leapfrog. Use adjoint='reversible', method={LEAPFROG!r}, or "
-            "another pair."
-        )
-    settings = Settings.parse(method, rtol, atol, options)
-    if adjoint == "checkpoint" and settings.black_box:
-        # A black box's steps cannot be run again one by one; its own tape is as exact.
-        adjoint = "backsolve" if method == "scipy_solver" else "direct"
-    own = dict(adjoint_options or {})
-    plan = Plan(adjoint, settings, settings)
-    if adjoint == "checkpoint":
-        keep = own.pop("keep", None)
-        plan.keep = None if keep is None else int(keep)
-        reject_unknown(own, _CHECKPOINT_OPTIONS)
-    elif adjoint == "reversible":
-        plan.eta = float(own.pop("eta", plan.eta))
-        if not 0.5 < plan.eta <= 1.0:
-            raise UnknownName(f"eta = {plan.eta} must be above 0.5 and at most 1.")
-        reject_unknown(own, _REVERSIBLE_OPTIONS)
-    elif adjoint == "backsolve":
-        plan.nodes = own.pop("nodes", None)
-        back_options = own if own or adjoint_method is not None else options
-        plan.backward = Settings.parse(
-            adjoint_method or method,
-            rtol if adjoint_rtol is None else adjoint_rtol,
-            atol if adjoint_atol is None else adjoint_atol,
-            {**(back_options or {})},
-        ).replaced(grid_constructor=None)
-    return plan
+    wanted = adjoint_named(adjoint)
+    settings = Settings.parse(method or wanted.default_method, rtol, atol, options)
+    return settings, wanted.fitted(settings)
 
 
-def read_times(t: Tensor | Sequence[float]) -> list[float]:
-    """Requested times as numbers, checked.
+def refuse_removed(arguments: dict[str, Any]) -> None:
+    """Answer an argument that is no longer taken.
 
     Args:
-        t: A one-dimensional tensor, or a sequence of numbers.
-
-    Returns:
-        The times.
+        arguments: What no parameter took.
 
     Raises:
-        InvalidTimes: Not one-dimensional, not numbers, or not strictly monotone.
-
-    Example:
-        >>> read_times(torch.tensor([0.0, 0.5]))
-        [0.0, 0.5]
+        TypeError: There is one.
     """
-    if isinstance(t, (int, float)):
-        raise InvalidTimes(
-            f"times are {t}, one number; give the start as well: torch.tensor([0.0, {float(t)}])."
+    for name in arguments:
+        raise TypeError(
+            "adjoint_options is no longer taken: options belong to the adjoint, "
+            "for example adjoint=snopt.Checkpoint(keep=0), snopt.Backsolve(nodes=3) or "
+            "snopt.Reversible(eta=0.9)."
+            if name == "adjoint_options"
+            else f"unexpected keyword argument {name!r}."
         )
-    if isinstance(t, Tensor):
-        if t.ndim != 1 or not t.dtype.is_floating_point:
-            raise InvalidTimes(
-                f"times must be a one-dimensional floating-point tensor, got shape "
-                f"{tuple(t.shape)} of {t.dtype}."
-            )
-        times = t.tolist()
-    else:
-        times = [float(value) for value in t]
-    check_times(times)
-    return times
 
 
 def find_params(func: Field, adjoint_params: Sequence[Tensor] | None) -> tuple[Tensor, ...] | None:
@@ -183,13 +98,15 @@ def differentiable_solve(
     func: Field,
     y0: State,
     t: Tensor | Sequence[float],
-    plan: Plan,
+    settings: Settings,
+    adjoint: Adjoint,
     params: tuple[Tensor, ...] | None,
     *,
     observer: NodeObserver | None = None,
     stats: SolveStats | None = None,
     totals: SolveStats | None = None,
     first_step: float | None = None,
+    replay: Replay | None = None,
 ) -> tuple[list[Tensor], Packing]:
     """Solve so that autograd can differentiate the result.
 
@@ -197,12 +114,14 @@ def differentiable_solve(
         func: The user's field.
         y0: Initial state.
         t: Requested times.
-        plan: Solver and adjoint.
+        settings: How to solve.
+        adjoint: How to differentiate.
         params: Parameters; None backpropagates directly, because they are not known.
         observer: Told of nodes along the path during the backward pass.
         stats: Filled with counts.
         totals: Counts are added here too.
         first_step: A step carried over from an earlier solve.
+        replay: The path, if it was walked before; callbacks are then not called again.
 
     Returns:
         Packed states at the requested times, and how to unpack them.
@@ -210,40 +129,32 @@ def differentiable_solve(
     times = read_times(t)
     packing = Packing.of(y0)
     start = x0 = packing.pack(y0)
+    stats = stats if stats is not None else SolveStats()
+    if len(times) == 1:
+        stats.reset()
+        return [x0], packing
     device = x0.device
     cast = torch.is_autocast_enabled(device.type)
-    adjoint = plan.adjoint if params is not None else "direct"
+    if params is None:
+        adjoint = _without_params(func, adjoint)
     checked = edge_field(func, packing, x0.dtype, cast)
-    if params is not None and adjoint != "direct":
+    if params is not None and not adjoint.higher:
         checked = _owned(func, checked, params)
     request = Request(
-        checked, packing, times, plan.settings, plan.backward,
-        stats=stats if stats is not None else SolveStats(),
-        totals=totals, first_step=first_step, observer=observer,
-        nodes=plan.nodes,
+        func, checked, packing, times, settings, settings,
+        stats=stats, totals=totals, first_step=first_step, observer=observer,
         autocast=torch.get_autocast_dtype(device.type) if cast else None,
     )  # fmt: skip
-    if adjoint == "checkpoint" and torch.is_grad_enabled():
-        with torch.no_grad():
-            request.keep = (
-                affordable_steps(func, request, x0.detach(), params or ())
-                if plan.keep is None
-                else plan.keep
-            )
-    if plan.settings.grid_constructor is not None:
-        request.grid = _constructed_grid(plan, func, y0, t, times)
+    if replay is None:
+        request.settings = settings.calling(Callbacks.of(func, packing.unpack))
+        request.grid = settings.constructed_grid(func, y0, times, x0)
+    else:
+        request.grid, request.extra_evaluations = replay.ends, replay.evaluations
     moving = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()
-    higher = adjoint == "direct"
+    higher = adjoint.higher
     if moving:
         x0 = attach_start(checked, x0, t, higher=higher)  # type: ignore[arg-type]
-    if adjoint == "reversible":
-        states = solve_reversible(request, x0, params or (), plan.eta)
-    elif plan.solver is not None:
-        states = plan.solver(request, x0, params or ())
-    elif not torch.is_grad_enabled():
-        states = solve_direct(request, x0, ())  # nothing to keep for a backward pass
-    else:
-        states = ADJOINTS[adjoint](request, x0, params or ())
+    states = adjoint.solve(request, x0, params or ())
     if moving:
         # The first output is the initial state itself, wherever the solve starts.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]
@@ -265,17 +176,12 @@ def _owned(func: Field, checked: TensorField, params: tuple[Tensor, ...]) -> Ten
     return owned_field
 
 
-def _constructed_grid(plan: Plan, func: Field, y0: State, t: Tensor | Sequence[float],
-                      times: list[float]) -> list[float]:  # fmt: skip
-    """The user's own grid for a fixed-step method, as torchdiffeq lets users give it."""
-    constructor = plan.settings.grid_constructor
-    assert constructor is not None
-    like = next(leaves(y0))
-    grid = constructor(func, y0, torch.as_tensor(t, dtype=like.dtype)).tolist()
-    check_times(grid)
-    if abs(grid[0] - times[0]) > 1e-6 or abs(grid[-1] - times[-1]) > 1e-6:
-        raise InvalidTimes(
-            f"grid_constructor returned a grid from {grid[0]} to {grid[-1]}, but the solve goes "
-            f"from {times[0]} to {times[-1]}."
+def _without_params(func: Field, adjoint: Adjoint) -> Adjoint:
+    """The adjoint for a field whose parameters are not known: backpropagation finds them."""
+    if adjoint.default_method == LEAPFROG:
+        raise GradientError(
+            f"func is a {type(func).__name__}, not a module, so its parameters are not known to "
+            "the reversible adjoint; make it an nn.Module, or pass adjoint_params=(...) (an empty "
+            "tuple for none)."
         )
-    return [*grid[1:-1], times[-1]]
+    return adjoint if adjoint.higher else Direct()

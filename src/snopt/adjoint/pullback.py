@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from snopt.base.isolation import Again, RandomState
 from snopt.base.types import TensorField
 from snopt.ode.step import StageBuffer, stage_times
-from snopt.ode.tableau import Tableau, tensors
+from snopt.ode.tableau import Tableau, TableauTensors, tensors
 
 #: A stage on autograd's tape: its input (a leaf) and its output.
 TapedStage = tuple[Tensor, Tensor]
@@ -119,46 +122,63 @@ class StepPullback:
         t: Start of the step.
         h: The step, signed.
         x: State at the start.
-        end: The field at the end of the step, if its tape was kept from the forward pass.
+        kept: What the forward pass kept of the step; here, of each stage its tape or the random
+            state that it began with.
+        shared: Whether the step before pulls back through the first stage, too, as its end.
+        end: The field at the end of the step, if its tape was kept and nothing else needs it.
     """
 
     tableau: Tableau
-    field: TensorField
+    field: Again
     params: Sequence[Tensor]
     t: float
     h: float
     x: Tensor
+    kept: Any = None
+    shared: bool = False
     end: TapedStage | None = None
 
     def __post_init__(self) -> None:
-        """Make room for the stages."""
-        self.rows = tensors(self.tableau, self.x.dtype, self.x.device)
-        self.times = stage_times(self.rows, self.t, self.h)
-        self.stages = StageBuffer(len(self.tableau.c), self.x)
+        """Begin without stages."""
         self.have = 0
         self.evaluations = 0
         self.taped: list[TapedStage] = []
 
-    def rerun(self, count: int, kept: Sequence[TapedStage | None] = ()) -> None:
-        """Put the first ``count`` stages on the tape.
+    @cached_property
+    def rows(self) -> TableauTensors:
+        """The method's coefficients as tensors."""
+        return tensors(self.tableau, self.x.dtype, self.x.device)
+
+    @cached_property
+    def times(self) -> tuple[Tensor, ...]:
+        """The stages' times."""
+        return stage_times(self.rows, self.t, self.h)
+
+    @cached_property
+    def stages(self) -> StageBuffer:
+        """Room for the stages."""
+        return StageBuffer(len(self.tableau.c), self.x)
+
+    def rerun(self, count: int) -> None:
+        """Put the first ``count`` stages on the tape, unless the forward pass has kept it.
 
         Args:
             count: How many stages.
-            kept: Stages whose tape was kept from the forward pass.
         """
+        kept: Sequence[TapedStage | RandomState] = self.kept or ()
         for i in range(self.have, count):
             old = kept[i] if i < len(kept) else None
-            if old is None:
+            if not isinstance(old, tuple):
                 x = self.stages.combine(self.x, self.rows.a[i], self.h) if i else self.x
-                old = tape(self.field, self.times[i], x)
+                field = self.field if old is None else self.field.at(old)
+                old = tape(field, self.times[i], x)
                 self.evaluations += 1
             self.taped.append(old)
             self.stages.write(i, old[1].detach())
         self.have = max(self.have, count)
 
     def pull(self, cotangent: Tensor, outputs: Sequence[tuple[float, Tensor]],
-             gradient: GradientSum, on_stage: StageListener | None = None,
-             kept: Sequence[TapedStage | None] = ()) -> Tensor:  # fmt: skip
+             gradient: GradientSum, on_stage: StageListener | None = None) -> Tensor:  # fmt: skip
         """Pull cotangents of the end state and of outputs inside the step back to its start.
 
         Args:
@@ -166,15 +186,14 @@ class StepPullback:
             outputs: ``(theta, cotangent)`` of outputs strictly inside the step.
             gradient: Where parameter gradients are added.
             on_stage: Told of each stage's input and cotangent.
-            kept: Stages whose tape was kept from the forward pass.
 
         Returns:
             Cotangent of the state at the start.
         """
-        count = len(self.tableau.c) if outputs else self.tableau.stages
-        self.rerun(count, kept)
+        inside = [(self.tableau.output_weights(theta), g) for theta, g in outputs]
+        count = len(inside[0][0]) if inside else self.tableau.stages
+        self.rerun(count)
         tails = self.rows.tails[count]
-        inside = [(self.tableau.dense_weights(theta), g) for theta, g in outputs]
         # Row i takes the state cotangent of stage i; the last row is the end state's own.
         back = StageBuffer(count + 1, self.x)
         back.write(count, cotangent)
@@ -184,7 +203,7 @@ class StepPullback:
                 kappa = kappa.add_(g, alpha=self.h * weights[i])
             if on_stage is not None:
                 on_stage(i, self.taped[i][0].detach(), kappa)
-            xi, rest = vjp(self.taped[i], kappa, self.params)
+            xi, rest = vjp(self.taped[i], kappa, self.params, keep=self.shared and i == 0)
             back.views[i].zero_() if xi is None else back.write(i, xi)
             gradient.add(rest)
         self.taped.clear()

@@ -7,11 +7,10 @@ one between two requested times. Weights are positive and add up to :math:`|t_1 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
-
-import numpy as np
 
 Nodes = list[tuple[float, float]]
 
@@ -49,10 +48,25 @@ def gauss(n: int) -> tuple[tuple[float, float], ...]:
         >>> round(sum(w * x**3 for x, w in gauss(2)), 12)
         0.25
     """
-    nodes, weights = np.polynomial.legendre.leggauss(n)
-    return tuple(
-        (float(0.5 * (x + 1.0)), float(0.5 * w)) for x, w in zip(nodes, weights, strict=True)
-    )
+    found = []
+    for i in range(n):
+        x = -math.cos(math.pi * (i + 0.75) / (n + 0.5))  # close enough for Newton's method
+        for _ in range(100):
+            value, slope = _legendre(n, x)
+            x -= value / slope
+            if abs(value / slope) < 1e-15:
+                break
+        slope = _legendre(n, x)[1]
+        found.append((0.5 * (x + 1.0), 1.0 / ((1.0 - x * x) * slope * slope)))
+    return tuple(found)
+
+
+def _legendre(n: int, x: float) -> tuple[float, float]:
+    """Legendre's polynomial of degree ``n`` and its derivative, by the three-term recurrence."""
+    before, value = 1.0, x
+    for k in range(2, n + 1):
+        before, value = value, ((2 * k - 1) * x * value - (k - 1) * before) / k
+    return value, n * (x * value - before) / (x * x - 1.0)
 
 
 @dataclass(frozen=True)

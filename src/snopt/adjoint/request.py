@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snopt.adjoint.observer import NodeObserver
-from snopt.base.isolation import solver
+from snopt.base.errors import GradientError, InvalidOption, SolveError
+from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
-from snopt.ode.settings import Settings
+from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
 
 
@@ -24,6 +27,7 @@ class Request:
     """Everything an adjoint needs to know of one solve.
 
     Attributes:
+        func: The field as the user gave it.
         field: The field on packed states.
         packing: How the user's state is packed.
         times: Requested times, the start first.
@@ -40,6 +44,7 @@ class Request:
         extra_evaluations: Evaluations of the field outside the solver, which count as well.
     """
 
+    func: Field
     field: TensorField
     packing: Packing
     times: Sequence[float]
@@ -99,21 +104,61 @@ class Request:
             state, adjoint = self.packing.unpack(x.detach()), self.packing.unpack(Q_x.detach())
             observer.observe(time, weight, state, adjoint)
 
+    def tapes(self, t: float, h: float) -> bool:
+        """Whether a step should keep its tape: the end is at most ``keep`` such steps away.
+
+        Args:
+            t: Start of the step.
+            h: The step, signed.
+
+        Returns:
+            Whether it is among the last.
+        """
+        return abs(self.times[-1] - t) <= self.keep * abs(h) * (1.0 + 1e-9)
+
     @contextlib.contextmanager
-    def as_forward(self, device: torch.device) -> Iterator[None]:
-        """Evaluate the field in the backward pass under the forward pass's autocast.
+    def again(self, device: torch.device) -> Iterator[Again]:
+        """Evaluate the field in the backward pass: as in the forward pass, but without a trace.
 
         Args:
             device: The state's device.
 
         Yields:
-            Nothing.
+            The field, under the forward pass's autocast.
         """
-        if self.autocast is None:
+        with contextlib.ExitStack() as scope:
+            if self.autocast is not None:
+                scope.enter_context(torch.autocast(device.type, dtype=self.autocast))
+            yield Again(self.field, self.func, device, scope)
+
+    @contextlib.contextmanager
+    def without_draws(self, adjoint: str, device: torch.device) -> Iterator[None]:
+        """Solve forward for an adjoint that has to find the same field on the way back.
+
+        Args:
+            adjoint: Its name.
+            device: The state's device.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            GradientError: The field draws random numbers.
+        """
+        state = RandomState(device)
+        failure: SolveError | None = None
+        try:
             yield
-        else:
-            with torch.autocast(device.type, dtype=self.autocast):
-                yield
+        except SolveError as error:  # perhaps because no step is small enough for noise
+            failure = error
+        if state.moved():
+            raise GradientError(
+                f"the field draws random numbers (dropout, noise), so that adjoint={adjoint!r} "
+                "would find another field on the way back; use adjoint='checkpoint', which draws "
+                "the same numbers again, or draw them once and make them part of the state."
+            ) from failure
+        if failure is not None:
+            raise failure
 
 
 def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -> TensorField:
@@ -177,3 +222,65 @@ def called(field: Field, t: Tensor, x: State) -> State:
         except ValueError:  # a callable without a signature
             pass
         raise
+
+
+class Adjoint(ABC):
+    """A way to solve so that autograd can differentiate the result.
+
+    Attributes:
+        name: Its name in messages.
+        higher: Whether derivatives of every order can be taken.
+        default_method: The method if the user names none.
+    """
+
+    name: ClassVar[str]
+    higher: ClassVar[bool] = False
+    default_method: ClassVar[str] = "dopri5"
+
+    @abstractmethod
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """Solve.
+
+        Args:
+            request: The solve.
+            x0: Packed initial state.
+            params: Parameters to differentiate for.
+
+        Returns:
+            Packed states at the requested times, the initial one first.
+        """
+
+    def fitted(self, settings: Settings) -> Adjoint:
+        """The adjoint that goes with a method: itself, or another for a black box.
+
+        Args:
+            settings: How to solve.
+
+        Returns:
+            An adjoint.
+
+        Raises:
+            InvalidOption: The method does not go with the adjoint.
+        """
+        if (self.default_method == LEAPFROG) != (settings.method == LEAPFROG):
+            raise InvalidOption(
+                f"adjoint={self.name!r} does not go with method={settings.method!r}: the "
+                "reversible adjoint is that of the asynchronous leapfrog. Use "
+                f"adjoint='reversible', method={LEAPFROG!r}, or another pair."
+            )
+        return self
+
+    def compiled(self, field: nn.Module, settings: Settings) -> Adjoint:
+        """The same adjoint with compiled steps.
+
+        Args:
+            field: The module whose steps to compile.
+            settings: How to solve.
+
+        Raises:
+            InvalidOption: There is none for this adjoint or this method.
+        """
+        raise InvalidOption(
+            f"compile=True does not go with adjoint={self.name!r}, method={settings.method!r}; "
+            "use adjoint='checkpoint' with dopri5, tsit5 or bosh3."
+        )

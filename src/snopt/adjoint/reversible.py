@@ -17,6 +17,7 @@ and at the start, where :math:`v = F(t_0, x_0)`, :math:`\lambda_v` is pulled thr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,10 +58,11 @@ class _Reversible(torch.autograd.Function):
 
         settings = request.settings
         stepper = AsynchronousLeapfrog(request.field, settings.tolerance(request.packing), eta)
-        solution = settings.run(
-            stepper, x0, request.times,
-            first_step=request.first_step, on_step=remember, grid=list(request.times[1:]),
-        )  # fmt: skip
+        with request.without_draws("reversible", x0.device):
+            solution = settings.run(
+                stepper, x0, request.times,
+                first_step=request.first_step, on_step=remember, grid=list(request.times[1:]),
+            )  # fmt: skip
         request.took(solution.stats)
         ctx.set_materialize_grads(False)
         ctx.request, ctx.eta, ctx.marks, ctx.outputs = request, eta, marks, len(solution.states) - 1
@@ -81,11 +83,11 @@ class _Reversible(torch.autograd.Function):
             Cotangents of the inputs.
         """
         refuse_create_graph("reversible")
-        request: Request = ctx.request
         saved, n = ctx.saved_tensors, ctx.outputs
         states, v, params = saved[:n], saved[n], saved[n + 1 :]
         gradient = GradientSum(params)
-        with request.as_forward(v.device):
+        with ctx.request.again(v.device) as field:
+            request = replace(ctx.request, field=field)
             Q_x = _pull_back(request, ctx.marks, states[-1], v, gradients, gradient, ctx.eta)
             if request.observer is not None:
                 observe_walk(request, states, gradients)

@@ -47,39 +47,39 @@ def tape_bytes(request: Request, x0: Tensor, params: Sequence[Tensor]) -> int:
         return saved
 
     t = torch.tensor(request.times[0], dtype=real_dtype(x0.dtype), device=x0.device)
-    devices = [x0.device] if x0.device.type == "cuda" else []
     with (
-        torch.random.fork_rng(devices=devices),
+        request.again(x0.device) as field,
         torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved),
     ):
-        stage = tape(request.field, t, x0)
+        stage = tape(field, t, x0)
     del stage
     return total
 
 
-def affordable_steps(func: object, request: Request, x0: Tensor, params: Sequence[Tensor],
-                     budget: int = TAPE_BYTES) -> int:  # fmt: skip
-    """How many steps' tapes fit into the budget; one evaluation is spent to find out, once.
+def steps_to_keep(request: Request, x0: Tensor, params: Sequence[Tensor],
+                  keep: int | None = None, budget: int = TAPE_BYTES) -> int:  # fmt: skip
+    """How many last steps keep their tape.
 
     Args:
-        func: The user's field, by which the measurement is remembered.
         request: The solve.
         x0: Packed initial state.
         params: Parameters.
+        keep: The user's number; None keeps as many as fit into the budget, to find out which one
+            evaluation is spent once.
         budget: Bytes of tape that may be kept.
 
     Returns:
         A number of steps, perhaps 0.
     """
     tableau = request.settings.tableau
-    if tableau is None:
-        return 0
+    if keep is not None or tableau is None:
+        return keep or 0
     try:
-        known = _MEASURED.setdefault(func, {})
+        known = _MEASURED.setdefault(request.func, {})
     except TypeError:  # a field that cannot be referred to weakly
         known = {}
     key = (x0.shape, x0.dtype, x0.device)
     if key not in known:
-        known[key] = tape_bytes(request, x0, params)
+        known[key] = tape_bytes(request, x0.detach(), params)
         request.extra_evaluations += 1
     return budget // max(1, known[key] * tableau.stages)

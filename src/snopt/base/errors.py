@@ -56,6 +56,10 @@ class UnknownName(ValueError):
     """A name (of a method, an adjoint, an option) that nobody registered."""
 
 
+class InvalidOption(ValueError):
+    """An option whose value makes no sense, or that does not go with the method."""
+
+
 class GradientError(RuntimeError):
     """A gradient was asked for that this adjoint cannot give."""
 

@@ -19,18 +19,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from snopt.base.errors import UnknownName, unknown
+from snopt.base.errors import InvalidOption, unknown
+from snopt.ode.options import as_number
 
-#: Options of torchdiffeq's adaptive solvers that have a meaning here.
-OPTION_NAMES = {
-    "safety": "safety",
-    "ifactor": "ifactor",
-    "dfactor": "dfactor",
-    "beta": "beta",
-    "min_step": "min_step",
-    "max_step": "max_step",
-    "max_num_steps": "max_steps",
-    "max_steps": "max_steps",
+#: Fixed steps are as many as the user asks for; only a search without an end is bounded.
+UNBOUNDED = 2**62
+_TINY = 2.0**-1074
+#: Smallest and largest value of each option, and the words for them.
+_RANGES = {
+    "safety": (_TINY, 1.0, "above 0 and at most 1"),
+    "ifactor": (1.0, math.inf, "at least 1"),
+    "dfactor": (_TINY, 1.0, "above 0 and at most 1"),
+    "beta": (0.0, 1.0, "from 0 to 1"),
+    "min_step": (0.0, math.inf, "at least 0"),
+    "max_step": (_TINY, math.inf, "above 0"),
+    "max_num_steps": (1.0, math.inf, "at least 1"),
 }
 
 
@@ -68,21 +71,28 @@ class Controller:
             The controller.
 
         Raises:
-            UnknownName: A value is not a positive number.
+            InvalidOption: A value is out of its range.
 
         Example:
             >>> Controller.from_options({"safety": 0.8}).safety
             0.8
         """
         values: dict[str, float] = {}
-        for name, attribute in OPTION_NAMES.items():
+        for name, (low, high, words) in _RANGES.items():
             if name in options:
-                values[attribute] = float(options.pop(name))  # type: ignore[arg-type]
-        if any(not value >= 0 for value in values.values()):
-            raise UnknownName(f"step-size options must not be negative or NaN, got {values}.")
-        if "max_steps" in values:
-            values["max_steps"] = int(min(values["max_steps"], 2**62))
-        return Controller(**values)  # type: ignore[arg-type]
+                given = options.pop(name)
+                values[name] = as_number(name, given)
+                if not low <= values[name] <= high:
+                    raise InvalidOption(f"option {name} = {given!r} must be {words}.")
+        if "max_num_steps" in values:
+            values["max_steps"] = int(min(values.pop("max_num_steps"), UNBOUNDED))
+        controller = Controller(**values)  # type: ignore[arg-type]
+        if controller.min_step > controller.max_step:
+            raise InvalidOption(
+                f"option min_step = {controller.min_step} is above max_step = "
+                f"{controller.max_step}; no step lies between them."
+            )
+        return controller
 
     def factor(self, ratio: float, previous: float, order: int) -> float:
         """By how much the step should change.

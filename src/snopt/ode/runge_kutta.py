@@ -44,7 +44,7 @@ class Stepper(Protocol):
         """Try a step; returns the new state and the error ratio (NaN if not adaptive)."""
 
     def interpolate(self, theta: float) -> Tensor:
-        """The state inside the step tried last, by dense output."""
+        """A requested output inside the step tried last."""
 
     def accept(self) -> None:
         """The step tried last becomes the past."""
@@ -157,23 +157,24 @@ class RungeKutta:
         return x1, self._error_ratio(x, x1, h)
 
     def interpolate(self, theta: float) -> Tensor:
-        """The state inside the step tried last.
+        """A requested output inside the step tried last.
 
         Args:
             theta: Position in the step, from 0 to 1.
 
         Returns:
-            The dense output there.
+            The state there.
         """
         assert self._step is not None
         t, h, x, _ = self._step
-        total = len(self.tableau.c)
+        row = self.tableau.output_weights(theta)
+        total = len(row)
         if self._have < total:
             times = stage_times(self.rows, t, h)
             fill(self.stages, self.tableau, self.field, times, h, x, self._have, total)
             self.nfe += total - self._have
             self._have = total
-        weights = torch.tensor(self.tableau.dense_weights(theta), dtype=x.dtype, device=x.device)
+        weights = torch.tensor(row, dtype=x.dtype, device=x.device)
         return self.stages.combine(x, weights, h)
 
     def accept(self) -> None:

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from snopt.base.errors import InvalidTimes, UnknownName, unknown
+from snopt.base.errors import InvalidOption, InvalidTimes
 from snopt.base.packing import Packing
-from snopt.base.types import State, TensorField, leaves
-from snopt.ode.controller import OPTION_NAMES, Controller, reject_unknown
+from snopt.base.types import Field, State, TensorField, leaves, real_dtype
+from snopt.ode.callbacks import Callbacks
+from snopt.ode.controller import UNBOUNDED, Controller
 from snopt.ode.norms import norm_for
+from snopt.ode.options import (
+    LEAPFROG,
+    as_times,
+    check_names,
+    check_tolerance,
+    choice,
+    positive,
+)
 from snopt.ode.runge_kutta import RungeKutta, Stepper
 from snopt.ode.solution import Solution
 from snopt.ode.solve import Step, solve
 from snopt.ode.step import Tolerance
-from snopt.ode.tableau import TABLEAUS, Tableau
+from snopt.ode.tableau import TABLEAUS, Tableau, interpolated
+from snopt.ode.times import check_times
 
-#: The asynchronous leapfrog, the method of the reversible adjoint.
-LEAPFROG = "alf"
-_COMMON = {"step_t", "jump_t", "norm", "first_step", "dtype"}
-_FIXED = {"step_size", "grid_constructor", "perturb", "interp"}
+__all__ = ["LEAPFROG", "Settings", "check_times"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,11 @@ class Settings:
         grid_constructor: torchdiffeq's ``(func, y0, t) -> grid`` for fixed-step methods.
         stops: Times that a step must land on.
         jumps: Those of them at which the field jumps.
+        perturb: Whether a fixed-step method evaluates the field just inside each step's ends.
         norm: The user's norm of a nested state.
-        options: The options as given, for a black box.
+        adjoint_norm: The user's norm of the adjoint state, as torchdiffeq lays it out.
+        options: The options as given.
+        callbacks: The callbacks of the field that is being solved.
     """
 
     method: str
@@ -57,8 +69,11 @@ class Settings:
     grid_constructor: Callable[..., Tensor] | None = None
     stops: tuple[float, ...] = ()
     jumps: frozenset[float] = frozenset()
+    perturb: bool = False
     norm: Callable[[State], Tensor] | None = None
+    adjoint_norm: Callable[[tuple[Tensor, ...]], Tensor] | None = None
     options: dict[str, Any] | None = None
+    callbacks: Callbacks | None = None
 
     @staticmethod
     def parse(method: str, rtol: Any, atol: Any, options: dict[str, Any] | None) -> Settings:
@@ -74,42 +89,70 @@ class Settings:
             The settings.
 
         Raises:
-            UnknownName: An unknown method or option, or a value that makes no sense.
+            UnknownName: An unknown method or option.
+            InvalidOption: A value that makes no sense, or options that exclude each other.
 
         Example:
             >>> Settings.parse("rk4", 1e-3, 1e-3, {"step_size": 0.1}).step_size
             0.1
         """
-        for name, value in (("rtol", rtol), ("atol", atol)):
-            if isinstance(value, (int, float)) and not 0 <= value < math.inf:
-                raise UnknownName(
-                    f"{name} = {value!r} is not a tolerance; use a number such as 1e-3."
-                )
+        check_tolerance("rtol", rtol)
+        check_tolerance("atol", atol)
+        own, given = dict(options or {}), dict(options or {})
+        check_names(method, own)
+        norm = own.pop("norm", None)
+        if norm is not None and not callable(norm):
+            raise InvalidOption(
+                f"option norm = {norm!r} must be a function of the state; for a norm that leaves "
+                "parts of a tuple out there is snopt.Seminorm."
+            )
         if method not in TABLEAUS and method != LEAPFROG:
-            from_torchdiffeq = _torchdiffeq_methods()
-            if method not in from_torchdiffeq:
-                raise unknown("method", method, {*TABLEAUS, LEAPFROG, *from_torchdiffeq})
-            # "seminorm" is torchdiffeq's word for what always holds here: no parameter in the norm.
-            rest = {
-                k: v for k, v in (options or {}).items() if not (k == "norm" and v == "seminorm")
-            }
-            return Settings(method, None, rtol, atol, Controller(), options=rest)
-        rest = dict(options or {})
-        tableau = TABLEAUS.get(method)
-        controller = Controller.from_options(rest)
-        known = _COMMON | (_FIXED if tableau is not None and not tableau.adaptive else set())
-        taken = {name: rest.pop(name) for name in known if name in rest}
-        reject_unknown(rest, known | OPTION_NAMES.keys())
-        jumps = _floats(taken.get("jump_t"))
-        return Settings(
-            method, tableau, rtol, atol, controller,
-            first_step=_positive("first_step", taken.get("first_step")),
-            step_size=_positive("step_size", taken.get("step_size")),
-            grid_constructor=taken.get("grid_constructor"),
-            stops=tuple(sorted({*_floats(taken.get("step_t")), *jumps})),
+            return Settings(method, None, rtol, atol, Controller(), norm=norm, options=given)
+        jumps = as_times("jump_t", own.get("jump_t"))
+        settings = Settings(
+            method, TABLEAUS.get(method), rtol, atol, Controller.from_options(own),
+            first_step=positive("first_step", own.get("first_step")),
+            stops=tuple(sorted({*as_times("step_t", own.get("step_t")), *jumps})),
             jumps=frozenset(jumps),
-            norm=None if isinstance(taken.get("norm"), str) else taken.get("norm"),
+            norm=norm,
+            options=given,
         )  # fmt: skip
+        if settings.adaptive:
+            choice("dtype", own.get("dtype", torch.float64), (torch.float64,),
+                   "times and step sizes are always kept in double precision")  # fmt: skip
+            return settings
+        return settings._on_grid(own, bounded="max_num_steps" in given)
+
+    def _on_grid(self, options: dict[str, Any], *, bounded: bool) -> Settings:
+        """Read the options of a fixed-step method."""
+        constructor = options.get("grid_constructor")
+        given = [
+            name for name in ("step_size", "step_t", "jump_t") if options.get(name) is not None
+        ]
+        if constructor is not None and given:
+            raise InvalidOption(
+                f"options grid_constructor and {given[0]} exclude each other: the constructed grid "
+                "says where steps end; let it contain those times."
+            )
+        if constructor is not None and not callable(constructor):
+            raise InvalidOption(
+                f"option grid_constructor = {constructor!r} must be a function of "
+                "(func, y0, t) that returns a grid of times."
+            )
+        interp = choice("interp", options.get("interp", "linear"), ("linear", "cubic"),
+                        "outputs inside a step have no other interpolation")  # fmt: skip
+        assert self.tableau is not None
+        return self.replaced(
+            tableau=interpolated(self.tableau, interp),
+            controller=self.controller
+            if bounded
+            else replace(self.controller, max_steps=UNBOUNDED),
+            step_size=positive("step_size", options.get("step_size")),
+            grid_constructor=constructor,
+            perturb=choice(
+                "perturb", options.get("perturb", False), (False, True), "it is a switch"
+            ),
+        )
 
     @property
     def black_box(self) -> bool:
@@ -120,6 +163,17 @@ class Settings:
     def adaptive(self) -> bool:
         """Whether steps are chosen by an error estimate."""
         return self.tableau is None or self.tableau.adaptive
+
+    @property
+    def one_step(self) -> bool:
+        """Whether nothing but the requested times says where fixed steps land."""
+        return (
+            self.tableau is not None
+            and not self.tableau.adaptive
+            and self.step_size is None
+            and self.grid_constructor is None
+            and not self.stops
+        )
 
     def tolerance(self, packing: Packing) -> Tolerance:
         """The tolerance for a packed state.
@@ -153,7 +207,8 @@ class Settings:
     def run(self, stepper: Stepper, x0: Tensor, times: Sequence[float], *,
             first_step: float | None = None,
             on_step: Callable[[Step], None] | None = None,
-            grid: Sequence[float] | None = None) -> Solution:  # fmt: skip
+            grid: Iterable[float] | None = None,
+            until: Callable[[Step], bool] | None = None) -> Solution:  # fmt: skip
         """Solve with these settings.
 
         Args:
@@ -162,7 +217,8 @@ class Settings:
             times: Requested times.
             first_step: A step carried over from an earlier solve.
             on_step: Told of every accepted step.
-            grid: Steps of a fixed-step method, from :meth:`grid`.
+            grid: Where steps end, if that is known already.
+            until: Asked after every accepted step whether it was the last one.
 
         Returns:
             The solution.
@@ -173,32 +229,97 @@ class Settings:
             first_step=self.first_step if self.first_step is not None else first_step,
             stops=grid if grid is not None else self.landing(times),
             jumps=self.jumps,
+            perturb=self.perturb,
             on_step=on_step,
+            until=until,
+            callbacks=self.callbacks,
         )  # fmt: skip
 
-    def landing(self, times: Sequence[float]) -> list[float]:
+    def landing(self, times: Sequence[float]) -> Iterator[float]:
         """Where steps must land, the last requested time included.
 
         Args:
             times: Requested times.
 
-        Returns:
-            Stops in the direction of the solve.
+        Yields:
+            Stops in the direction of the solve, one after the other.
 
         Example:
-            >>> Settings.parse("rk4", 0, 0, {"step_size": 0.4}).landing([0.0, 1.0])
+            >>> list(Settings.parse("rk4", 0, 0, {"step_size": 0.4}).landing([0.0, 1.0]))
             [0.4, 0.8, 1.0]
         """
         t0, t1 = times[0], times[-1]
         sign = 1.0 if t1 > t0 else -1.0
         inside = [s for s in self.stops if (s - t0) * sign > 0.0 and (t1 - s) * sign > 0.0]
-        if not self.adaptive:
-            if self.step_size is None:
-                inside += times[1:-1]
-            else:
-                count = math.ceil(abs(t1 - t0) / self.step_size - 1e-9)
-                inside += [t0 + sign * i * self.step_size for i in range(1, count)]
-        return [*sorted(set(inside), reverse=sign < 0.0), t1]
+        steps = () if self.adaptive else self._steps(times)
+        last = t0
+        for stop in heapq.merge(inside[:: int(sign)], steps, reverse=sign < 0.0):
+            if stop != last:
+                yield stop
+            last = stop
+        yield t1
+
+    def _steps(self, times: Sequence[float]) -> Iterable[float]:
+        """Where the steps of a fixed-step method end, the last one apart."""
+        t0, t1, size = times[0], times[-1], self.step_size
+        if size is None:
+            return times[1:-1]
+        if t0 + size == t0 or t1 + size == t1 != math.inf:
+            raise InvalidOption(
+                f"option step_size = {size} is lost in rounding beside the times {t0} and {t1}; "
+                "use a longer step."
+            )
+        signed = math.copysign(size, t1 - t0)
+        if math.isinf(t1):
+            return (t0 + i * signed for i in itertools.count(1))
+        count = math.ceil(abs(t1 - t0) / size - 1e-9)
+        return (t0 + i * signed for i in range(1, count))
+
+    def constructed_grid(self, func: Field, y0: State, times: Sequence[float],
+                         like: Tensor) -> list[float] | None:  # fmt: skip
+        """The user's own grid for a fixed-step method, as torchdiffeq lets users give it.
+
+        Args:
+            func: What is integrated.
+            y0: State at ``times[0]``.
+            times: Requested times.
+            like: A tensor of the state.
+
+        Returns:
+            Where steps end, or None if the user constructs no grid.
+
+        Raises:
+            InvalidTimes: The grid does not go from the first to the last requested time.
+        """
+        if self.grid_constructor is None:
+            return None
+        t = torch.tensor(list(times), dtype=real_dtype(like.dtype), device=like.device)
+        grid = torch.as_tensor(self.grid_constructor(func, y0, t)).tolist()
+        check_times(grid)
+        if abs(grid[0] - times[0]) > 1e-6 or abs(grid[-1] - times[-1]) > 1e-6:
+            raise InvalidTimes(
+                f"grid_constructor returned a grid from {grid[0]} to {grid[-1]}, but the solve "
+                f"goes from {times[0]} to {times[-1]}."
+            )
+        return [*grid[1:-1], times[-1]]
+
+    def calling(self, callbacks: Callbacks | None) -> Settings:
+        """These settings for a field with callbacks.
+
+        Args:
+            callbacks: The field's callbacks, if it has any.
+
+        Returns:
+            The settings.
+        """
+        idle = sorted(callbacks.functions.keys() - {"callback_step"}) if callbacks else []
+        if idle and not self.adaptive:
+            warnings.warn(
+                f"method {self.method!r} takes fixed steps and rejects none, so that "
+                f"{' and '.join(idle)} of the field are not called.",
+                stacklevel=2,
+            )
+        return self if callbacks is self.callbacks else self.replaced(callbacks=callbacks)
 
     def replaced(self, **changes: Any) -> Settings:
         """A copy with some attributes changed.
@@ -212,67 +333,15 @@ class Settings:
         return replace(self, **changes)
 
 
-def check_times(times: Sequence[float]) -> None:
-    """Check that requested times can be walked through.
-
-    Args:
-        times: The times.
-
-    Raises:
-        InvalidTimes: Fewer than two, not finite, repeated, or not monotone.
-
-    Example:
-        >>> check_times([0.0, 1.0, 0.5])
-        Traceback (most recent call last):
-        ...
-        snopt.base.errors.InvalidTimes: times must be strictly monotone, but t[1] = 1.0 is ...
-    """
-    if len(times) < 2:
-        raise InvalidTimes(f"need a start and at least one later time, got {list(times)}.")
-    sign = 1.0 if times[-1] > times[0] else -1.0
-    for i, (a, b) in enumerate(pairwise(times)):
-        if not (math.isfinite(a) and math.isfinite(b)):
-            raise InvalidTimes(f"t[{i}] = {a}, t[{i + 1}] = {b}: times must be finite.")
-        if not (b - a) * sign > 0.0:
-            raise InvalidTimes(
-                f"times must be strictly monotone, but t[{i}] = {a} is followed by "
-                f"t[{i + 1}] = {b}; sort them and drop repeated ones (`torch.unique`)."
-            )
-
-
-def _torchdiffeq_methods() -> set[str]:
-    """The names torchdiffeq knows, asked only when ours do not have the one wanted."""
-    from torchdiffeq._impl.odeint import SOLVERS
-
-    return set(SOLVERS)
-
-
-def _floats(times: Any) -> tuple[float, ...]:
-    """Times given as a tensor, a list, or not at all."""
-    if times is None:
-        return ()
-    return tuple(float(t) for t in (times.tolist() if isinstance(times, Tensor) else times))
-
-
-def _positive(name: str, value: Any) -> float | None:
-    """An optional positive number."""
-    if value is None:
-        return None
-    number = float(value)
-    if not 0.0 < number < math.inf:
-        raise UnknownName(f"option {name} = {value!r} must be a positive number.")
-    return number
-
-
 def _spread(tol: Any, packing: Packing) -> float | Tensor:
     """A tolerance as a number or as a tensor that broadcasts with the packed state."""
     if isinstance(tol, (int, float)):
         return float(tol)
-    if isinstance(tol, Tensor):
+    if isinstance(tol, Tensor) and (packing.single or tol.numel() == 1):
         return float(tol) if tol.numel() == 1 else tol
     flat = list(leaves(tuple(torch.as_tensor(part) for part in tol)))
     if len(flat) != len(packing.sizes):
-        raise UnknownName(
+        raise InvalidOption(
             f"got {len(flat)} tolerances for a state of {len(packing.sizes)} parts; "
             "give one a part."
         )

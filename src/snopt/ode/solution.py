@@ -63,13 +63,22 @@ class Status(Enum):
         "the allowance of steps is used up. The field is stiff or the tolerance very fine: "
         "loosen rtol/atol, or raise options={'max_num_steps': ...}"
     )
+    NO_EVENT = (
+        "the allowance of steps is used up, and the event function has not changed its sign. "
+        "Check its sign at the start and the direction of time, or raise "
+        "options={'max_num_steps': ...}"
+    )
+    GAVE_UP = (
+        "SciPy's solver does not get past this time. The field is stiff or explodes: loosen "
+        "rtol/atol, bound the field (tanh, weight decay), or try another method"
+    )
 
     def error(self, *, t: float, t1: float, step: float, norm: float, steps: int) -> Exception:
         """Make the exception for a failed solve.
 
         Args:
             t: The time reached.
-            t1: The time that was to be reached.
+            t1: The time that was to be reached, infinite on the way to an event.
             step: The step tried last.
             norm: The root mean square of the state at ``t``.
             steps: Attempted steps so far.
@@ -81,10 +90,13 @@ class Status(Enum):
             Status.UNDERFLOW: errors.StepSizeUnderflow,
             Status.NON_FINITE: errors.NonFiniteState,
             Status.MAX_STEPS: errors.MaxStepsExceeded,
+            Status.NO_EVENT: errors.MaxStepsExceeded,
+            Status.GAVE_UP: errors.SolveError,
         }
+        goal = f"{t1:.6g}" if math.isfinite(t1) else "an event"
         size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
         message = (
-            f"at t = {t:.6g} on the way to {t1:.6g}, step {step:.3g} (attempt {steps}), "
+            f"at t = {t:.6g} on the way to {goal}, step {step:.3g} (attempt {steps}), "
             f"state of root mean square {size}: {self.value}."
         )
         return kinds[self](message, t=t, step=step, norm=norm)

@@ -8,12 +8,14 @@ with every grid point a stop and nothing to reject.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from snopt.base.types import real_dtype
+from snopt.ode.callbacks import Callbacks
 from snopt.ode.controller import Controller
 from snopt.ode.norms import rms
 from snopt.ode.runge_kutta import Stepper
@@ -73,21 +75,28 @@ def solve(
     *,
     controller: Controller | None = None,
     first_step: float | None = None,
-    stops: Sequence[float] | None = None,
+    stops: Iterable[float] | None = None,
     jumps: frozenset[float] = frozenset(),
+    perturb: bool = False,
     on_step: Callable[[Step], None] | None = None,
+    until: Callable[[Step], bool] | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Solution:
     """Integrate from ``times[0]`` through all requested times.
 
     Args:
         stepper: The method, bound to its field.
         x0: State at ``times[0]``.
-        times: Strictly monotone times (checked at the edge, not here).
+        times: Strictly monotone times (checked at the edge, not here). The last one may be
+            infinite if ``until`` ends the solve.
         controller: Step-size control.
         first_step: First step to try, positive; None lets the stepper guess.
         stops: Times that a step must land on, in order, the last requested time last.
         jumps: Stops at which the field jumps, so that slopes are not carried over.
+        perturb: Whether every stop, and the start, is a jump.
         on_step: Told of every accepted step.
+        until: Asked after every accepted step whether it was the last one.
+        callbacks: The user's callbacks.
 
     Returns:
         The states and the counts.
@@ -104,20 +113,32 @@ def solve(
         >>> abs(solution.states[-1].item() - math.exp(-1.0)) < 1e-3
         True
     """
-    run = _Run(stepper, x0, times, controller or Controller(), on_step)
-    run.begin(first_step)
+    run = _Run(stepper, x0, times, controller or Controller(), on_step, until, callbacks)
+    run.begin(first_step, behind=perturb or times[0] in jumps)
     for stop in stops if stops is not None else (times[-1],):
-        if stop in jumps:
+        if perturb or stop in jumps:
             run.jump(stop)
         else:
             run.advance(stop)
+        if run.ended:
+            break
     return run.finish()
 
 
 def _neighbour(t: float, to: float, dtype: torch.dtype) -> float:
     """The number next to ``t`` in the direction of ``to`` that the field can tell from it."""
-    real = dtype.to_real() if dtype.is_complex else dtype
+    real = real_dtype(dtype)
     return float(torch.nextafter(torch.tensor(t, dtype=real), torch.tensor(to, dtype=real)))
+
+
+def _short_of(stop: float, t: float, dtype: torch.dtype) -> float:
+    """The longest step from ``t`` whose end the field can tell from ``stop``."""
+    real = real_dtype(dtype)
+    zero, goal = torch.zeros((), dtype=real), torch.tensor(stop, dtype=real)
+    h = goal - t
+    while h + t == goal and h != 0:
+        h = torch.nextafter(h, zero)
+    return float(h)
 
 
 class _Run:
@@ -130,9 +151,12 @@ class _Run:
         times: Sequence[float],
         controller: Controller,
         on_step: Callable[[Step], None] | None,
+        until: Callable[[Step], bool] | None,
+        callbacks: Callbacks | None,
     ) -> None:
         self.stepper, self.times = stepper, times
-        self.controller, self.on_step = controller, on_step
+        self.controller, self.callbacks = controller, callbacks
+        self.on_step, self.until, self.ended = on_step, until, False
         self.t, self.x, self.end = times[0], x0, times[-1]
         self.sign = 1.0 if self.end > self.t else -1.0
         self.states, self.pending = [x0], 1
@@ -140,36 +164,42 @@ class _Run:
         self.ratio, self.failed = 1e-4, 0.0  # error ratios of the last accepted and rejected
         self.h = math.inf
         self.tried = 0.0
-        eps = torch.finfo(x0.dtype).eps
-        self.resolution = 0.25 * eps * max(abs(self.t), abs(self.end))
+        self.eps = torch.finfo(x0.dtype).eps
 
-    def begin(self, first_step: float | None) -> None:
-        """Start the stepper and choose the first step."""
+    def begin(self, first_step: float | None, behind: bool) -> None:
+        """Start the stepper, at or just behind the first time, and choose the first step."""
+        if behind:
+            self.t = _neighbour(self.t, self.end, self.x.dtype)
         self.stepper.start(self.t, self.x)
         if self.stepper.adaptive:
             h = self.stepper.guess(self.end - self.t) if first_step is None else abs(first_step)
+            h = h if math.isfinite(h) else 1.0  # without an end the stepper may have no idea
             self.h = min(max(h, self.controller.min_step), self.controller.max_step)
 
     def jump(self, stop: float) -> None:
         """Step up to a jump of the field, and begin anew just behind it."""
-        before, after = (_neighbour(stop, to, self.x.dtype) for to in (self.times[0], self.end))
-        self.advance(stop, before)
-        self.t = after
-        self.stepper.start(self.t, self.x)
+        self.advance(stop, short=True)
+        if not self.ended:
+            self.t = _neighbour(stop, self.end, self.x.dtype)
+            self.stepper.start(self.t, self.x)
 
-    def advance(self, stop: float, last: float | None = None) -> None:
-        """Step until ``stop`` is reached, evaluating the field no later than at ``last``."""
-        last = stop if last is None else last
-        while self.t != stop:
+    def advance(self, stop: float, short: bool = False) -> None:
+        """Step until ``stop`` is reached, or until just short of it."""
+        while self.t != stop and not self.ended:
             size, landing = fit(self.h, abs(stop - self.t))
-            signed = last - self.t if landing else self.sign * size
+            signed = self.sign * size
+            if landing:
+                signed = _short_of(stop, self.t, self.x.dtype) if short else stop - self.t
             t1 = stop if landing else self.t + signed
-            if self.stepper.adaptive:
-                self._check_progress(size, landing, t1)
+            self._check_progress(size, landing, t1)
+            self._tell("callback_step", size)
             x1, ratio = self.stepper.attempt(self.t, signed, self.x)
             self.tried = signed
             if self.stepper.adaptive and not self._accepts(size, ratio):
+                self._tell("callback_reject_step", size)
                 continue
+            if self.stepper.adaptive:
+                self._tell("callback_accept_step", size)
             self._take(signed, t1, x1)
 
     def finish(self) -> Solution:
@@ -211,16 +241,27 @@ class _Run:
             outputs.append((self.pending, theta))
             self.pending += 1
         self.stats.accepted += 1
+        step = Step(self.t, h, t1, self.x, x1, tuple(outputs))
         if self.on_step is not None:
-            self.on_step(Step(self.t, h, t1, self.x, x1, tuple(outputs)))
+            self.on_step(step)
+        self.ended = self.until is not None and self.until(step)
         self.stepper.accept()
         self.t, self.x = t1, x1
+
+    def _tell(self, name: str, size: float) -> None:
+        """Call one of the user's callbacks."""
+        if self.callbacks is not None:
+            self.callbacks.tell(name, self.t, self.x, size)
 
     def _check_progress(self, size: float, landing: bool, t1: float) -> None:
         """Stop a solve that can no longer advance, or that takes for ever."""
         if self.stats.accepted + self.stats.rejected >= self.controller.max_steps:
-            raise self._failure(Status.MAX_STEPS)
-        if (size < self.resolution and not landing) or t1 == self.t:
+            raise self._failure(Status.MAX_STEPS if self.until is None else Status.NO_EVENT)
+        if not self.stepper.adaptive:
+            return
+        far = max(abs(self.t), abs(self.end)) if math.isfinite(self.end) else abs(self.t)
+        resolution = 0.25 * self.eps * far
+        if (size < resolution and not landing) or t1 == self.t:
             finite = math.isfinite(self.failed)
             raise self._failure(Status.UNDERFLOW if finite else Status.NON_FINITE)
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
@@ -56,6 +56,7 @@ class Tableau:
         dense: ``p[i][d-1]``, the dense output's polynomial of stage ``i``.
         dense_order: Order of the dense output.
         fsal: Whether the error estimate uses the end slope.
+        outputs: Like ``dense``, for requested outputs, where they are to be interpolated otherwise.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Tableau:
     dense: tuple[Row, ...] = field(default=(), repr=False)
     dense_order: int = 1
     fsal: bool = False
+    outputs: tuple[Row, ...] = field(default=(), repr=False)
 
     @staticmethod
     def explicit(name: str, order: int, a: Iterable[Iterable[float]], b: Sequence[float],
@@ -139,13 +141,22 @@ class Tableau:
             >>> DOPRI5.dense_weights(0.0) == (0.0,) * 7
             True
         """
-        weights = []
-        for row in self.dense:
-            total = 0.0
-            for coefficient in reversed(row):
-                total = (total + coefficient) * theta
-            weights.append(total)
-        return tuple(weights)
+        return _polynomials(self.dense, theta)
+
+    def output_weights(self, theta: float) -> Row:
+        """The weights of the first stages in a requested output inside a step.
+
+        Args:
+            theta: Position inside the step, from 0 to 1.
+
+        Returns:
+            One weight a stage, of as many stages as the interpolation needs.
+
+        Example:
+            >>> interpolated(MIDPOINT, "linear").output_weights(0.25)
+            (0.0, 0.25)
+        """
+        return _polynomials(self.outputs or self.dense, theta)
 
 
 @dataclass(frozen=True)
@@ -195,6 +206,35 @@ def tensors(tableau: Tableau, dtype: torch.dtype, device: torch.device) -> Table
         errors=tuple(row(values) for values in tableau.errors),
         tails={n: tuple(tail(n, i) for i in range(n)) for n in (tableau.stages, total)},
     )
+
+
+def _polynomials(rows: tuple[Row, ...], theta: float) -> Row:
+    """The values of polynomials without a constant term."""
+    weights = []
+    for row in rows:
+        total = 0.0
+        for coefficient in reversed(row):
+            total = (total + coefficient) * theta
+        weights.append(total)
+    return tuple(weights)
+
+
+def interpolated(tableau: Tableau, interp: str) -> Tableau:
+    """A method whose requested outputs inside steps are interpolated as torchdiffeq does.
+
+    Args:
+        tableau: The method.
+        interp: ``"linear"`` between the states at both ends, or ``"cubic"`` with the slopes there.
+
+    Returns:
+        The method; what observers are told still comes from its own dense output.
+
+    Example:
+        >>> interpolated(EULER, "cubic").output_weights(1.0)
+        (1.0, 0.0)
+    """
+    rows = tuple((weight,) for weight in tableau.b) if interp == "linear" else _hermite(tableau.b)
+    return replace(tableau, outputs=rows)
 
 
 def _hermite(b: Row) -> tuple[Row, ...]:

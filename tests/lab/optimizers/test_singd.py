@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from snopt.adjoint import NeuralODE
+from snopt.adjoint import Checkpoint, NeuralODE
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers import make_optimizers
 from snopt.lab.optimizers.recursive import recursive_adjoint
@@ -44,7 +44,7 @@ def learn(model: nn.Module, optimizer: StageSINGD, steps: int) -> list[float]:
 @pytest.mark.parametrize("keep", [None, 0])
 def test_the_checkpoint_adjoint_shows_singd_what_backpropagation_shows(keep):
     factors = []
-    for solver in ({"adjoint": "direct"}, {"adjoint_options": {"keep": keep}}):
+    for solver in ({"adjoint": "direct"}, {"adjoint": Checkpoint(keep)}):
         model = classifier(**solver)
         optimizer = StageSINGD(model, supported(model), 0.1)
         functional.cross_entropy(model(X), Y).backward()

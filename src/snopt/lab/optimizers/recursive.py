@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
-from snopt.adjoint.dispatch import Plan
-from snopt.adjoint.request import Request
+from snopt.adjoint.request import Adjoint, Request
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
 from snopt.base.types import State, TensorField
@@ -38,14 +37,14 @@ __all__ = ["Switched", "recursive_adjoint", "recursive_gradient", "recursive_hes
 class Switched:
     """Blocks that had their adjoint changed; a ``with`` statement changes it back at its end."""
 
-    def __init__(self, plans: list[tuple[NeuralODE, Plan]]) -> None:
+    def __init__(self, adjoints: list[tuple[NeuralODE, Adjoint]]) -> None:
         """Remember what the blocks did before."""
-        self._plans = plans
+        self._adjoints = adjoints
 
     def remove(self) -> None:
         """Give every block its own adjoint again."""
-        for block, plan in self._plans:
-            block._plan = plan
+        for block, adjoint in self._adjoints:
+            block.adjoint = adjoint
 
     def __enter__(self) -> Switched:
         """Enter a ``with`` statement."""
@@ -83,10 +82,10 @@ def recursive_adjoint(model: nn.Module) -> Switched:
     """
     blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
     for block in blocks:
-        _check(block._plan)
-    switched = Switched([(block, block._plan) for block in blocks])
+        _check(block)
+    switched = Switched([(block, block.adjoint) for block in blocks])
     for block in blocks:
-        block._plan = replace(block._plan, adjoint="recursive", solver=solve_recursive)
+        block.adjoint = Recursive()
     return switched
 
 
@@ -185,43 +184,48 @@ def _gradient(problem: FlatProblem, settings: Settings, u: Tensor, *, create_gra
         return torch.autograd.grad(cost, u, create_graph=create_graph)[0]
 
 
-def solve_recursive(request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """Solve with the recursive adjoint: one of the adjoints of :mod:`snopt.adjoint.dispatch`.
+class Recursive(Adjoint):
+    """An adjoint whose backward pass is a solve that can be differentiated again."""
 
-    Each interval between two requested times is a solve of its own.
+    name = "recursive"
 
-    Args:
-        request: The solve.
-        x0: Packed initial state.
-        params: Parameters to differentiate for.
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """Solve with the recursive adjoint.
 
-    Returns:
-        States at the requested times, the initial one first.
+        Each interval between two requested times is a solve of its own.
 
-    Raises:
-        GradientError: Somebody wants to observe the path.
-    """
-    if request.observer is not None:
-        raise GradientError(
-            "the recursive adjoint tells no observer of its path, and SNOpt or HorizonOptimizer "
-            "has set one; choose another adjoint for them"
-        )
-    forward: list[SolveStats] = []
-    states, first_step = [x0], request.first_step
-    for times in pairwise(request.times):
-        solve = _Solve(
-            request.field,
-            request.packing,
-            times,
-            request.settings,
-            first_step,
-            forward.append,
-            lambda stats: request.took_backward(stats.nfe_forward),
-        )
-        states.append(_RecursiveSolve.apply(solve, states[-1], *params))
-        first_step = forward[-1].last_step
-    request.took(_added(forward))
-    return states
+        Args:
+            request: The solve.
+            x0: Packed initial state.
+            params: Parameters to differentiate for.
+
+        Returns:
+            States at the requested times, the initial one first.
+
+        Raises:
+            GradientError: Somebody wants to observe the path.
+        """
+        if request.observer is not None:
+            raise GradientError(
+                "the recursive adjoint tells no observer of its path, and SNOpt or "
+                "HorizonOptimizer has set one; choose another adjoint for them"
+            )
+        forward: list[SolveStats] = []
+        states, first_step = [x0], request.first_step
+        for times in pairwise(request.times):
+            solve = _Solve(
+                request.field,
+                request.packing,
+                times,
+                request.settings,
+                first_step,
+                forward.append,
+                lambda stats: request.took_backward(stats.nfe_forward),
+            )
+            states.append(_RecursiveSolve.apply(solve, states[-1], *params))
+            first_step = forward[-1].last_step
+        request.took(_added(forward))
+        return states
 
 
 def adjoint_field(F: TensorField, shape: torch.Size, params: Sequence[Tensor]) -> TensorField:
@@ -322,10 +326,10 @@ class _RecursiveSolve(torch.autograd.Function):
         return None, end[m : 2 * m].view_as(x1), *shaped
 
 
-def _check(plan: Plan) -> None:
+def _check(block: NeuralODE) -> None:
     """Refuse what a solver of the user's states cannot mean for the augmented ones."""
-    settings = plan.settings
-    if plan.adjoint == "reversible":
+    settings = block._settings
+    if block.adjoint.name == "reversible":
         raise ValueError(
             "a block has adjoint='reversible': its leapfrog is an adjoint of its own; for the "
             "recursive one choose another method, such as dopri5"

@@ -43,6 +43,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from snopt.adjoint import NeuralODE
+from snopt.adjoint.compiled import CompiledCheckpoint
 
 __all__ = ["StageSINGD", "supported"]
 
@@ -154,11 +155,12 @@ def _check(model: nn.Module) -> None:
     for block in model.modules():
         if not isinstance(block, NeuralODE):
             continue
-        plan = block._plan
-        if plan.adjoint not in _ADJOINTS or plan.solver is not None:
-            compiled = ", compile=True" if plan.solver is not None else ""
+        adjoint, compiled = block.adjoint, ""
+        if isinstance(adjoint, CompiledCheckpoint):
+            compiled = ", compile=True"
+        if compiled or adjoint.name not in _ADJOINTS:
             raise ValueError(
-                f"a block has adjoint={plan.adjoint!r}{compiled}: singd watches each stage of a "
+                f"a block has adjoint={adjoint.name!r}{compiled}: singd watches each stage of a "
                 f"solve being differentiated once; use adjoint='checkpoint' or 'direct', without "
                 "compile"
             )
