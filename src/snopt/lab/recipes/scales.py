@@ -14,7 +14,7 @@ def smoke(full: Experiment) -> Experiment:
     return replace(
         full,
         scale="smoke",
-        data=replace(full.data, examples=48),
+        data=replace(full.data, examples=48, hold_out=True),
         model=replace(full.model, width=min(full.model.width, 8), stacks=min(full.model.stacks, 2)),
         solver=replace(full.solver, rtol=1e-2, atol=1e-2),
         train=replace(full.train, iterations=3, epochs=None, batch_size=16, evaluate_every=3),
@@ -46,6 +46,7 @@ def shortened(
     return replace(
         full,
         scale=scale,
+        data=replace(full.data, hold_out=True),
         model=replace(
             full.model, width=width or full.model.width, stacks=stacks or full.model.stacks
         ),

@@ -25,7 +25,7 @@ def spoken_arabic_digits(optimizer: OptimizerName = "snopt", scale: Scale = "cpu
     """SpokenArabicDigits: speech, ten epochs."""
     train = TrainConfig(epochs=10, batch_size=128)
     full = _series("spoken_arabic_digits", optimizer, width=32, train=train)
-    return _at(full, scale, iterations=300, of=510)
+    return _at(full, scale, iterations=300, of=480)
 
 
 def articulary_word_recognition(
@@ -48,7 +48,7 @@ def _series(name: str, optimizer: OptimizerName, *, width: int, train: TrainConf
     return Experiment(
         task=name,
         scale="full",
-        data=DataConfig(name),
+        data=DataConfig(name, preprocessing="paper"),
         model=ModelConfig("series", width=width),
         optimizer=optimizer_for(name, optimizer),
         train=train,

@@ -197,7 +197,7 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
     """Run one trial; what it returns is the best validation metric."""
     if "plan" not in trial.user_attrs:
         raise _optuna().TrialPruned("another process took the last trial first")
-    experiment = _suggested(config, trial)
+    experiment = suggested(config, trial)
     folder = config.out / f"trial-{trial.user_attrs['plan']:03d}"
     trial.set_user_attr("folder", str(folder))
     trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
@@ -220,8 +220,11 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
     return outcome.best
 
 
-def _suggested(config: SweepConfig, trial: Trial) -> Experiment:
-    """Draw the settings of a trial; those of a grid are fixed beforehand."""
+def suggested(config: SweepConfig, trial: Trial) -> Experiment:
+    """Draw the settings of a trial; those of a grid are fixed beforehand.
+
+    Examples are held out for validation, whatever the experiment says: they are what chooses.
+    """
     base = config.base
     points = grid(base.optimizer.name)
     rates = [point["lr"] for point in points]
@@ -231,7 +234,7 @@ def _suggested(config: SweepConfig, trial: Trial) -> Experiment:
         lr=trial.suggest_float("lr", min(rates), max(rates), log=True),
         weight_decay=trial.suggest_categorical("weight_decay", decays),
     )
-    return replace(base, optimizer=optimizer)
+    return replace(base, data=replace(base.data, hold_out=True), optimizer=optimizer)
 
 
 @dataclass(frozen=True)
