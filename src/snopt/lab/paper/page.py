@@ -7,9 +7,8 @@ from pathlib import Path
 
 from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
-from snopt.lab.paper.markdown import result_markdown
 from snopt.lab.paper.scales import SEEDS
-from snopt.lab.paper.suite import draw_result
+from snopt.lab.paper.suite import draw_result, result_markdown
 from snopt.lab.train.folder import replace_text, write_json
 
 __all__ = ["read_result", "write_page"]
