@@ -71,6 +71,15 @@ def test_a_wrong_setting_is_named_with_its_remedy(setting, says):
         with_settings(recipe("digits"), [setting])
 
 
+def test_a_record_from_before_a_setting_reads_as_its_default():
+    content = asdict(recipe("digits"))
+    for section, name in (
+        ("data", "hold_out"), ("model", "base_variance"), ("solver", "step_size"),
+    ):  # fmt: skip
+        del content[section][name]
+    assert from_dict(Experiment, content) == recipe("digits")
+
+
 def test_unknown_fields_of_an_old_record_are_named():
     content = asdict(recipe("digits"))
     content["optimizer"]["speed"] = 3

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
