@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"optim"},
     {"lab.data"},
     {"lab.train"},
-    {"lab.config"},
+    {"lab.config", "lab.table"},
     {"lab.optimizers", "lab.report"},
     {"lab.recipes"},
     {"lab.paper"},

@@ -74,6 +74,21 @@ def test_the_likelihood_of_an_affine_flow_is_exact():
     assert torch.allclose(flow.log_prob(x), normal.log_prob(x), atol=1e-7)
 
 
+def test_data_flow_to_a_normal_of_any_variance():
+    flow, x = bent_flow(base_variance=0.1), points()
+    z, log_det = flow(x)
+    base = torch.distributions.MultivariateNormal(torch.zeros(2).double(), 0.1 * torch.eye(2))
+    assert torch.allclose(flow.log_prob(x), base.log_prob(z) + log_det)
+    assert torch.allclose(flow.loss(x), -(base.log_prob(z) + log_det).mean())
+    costly = bent_flow(base_variance=0.1, kinetic=1e-30)
+    costly.load_state_dict(flow.state_dict())
+    assert torch.allclose(costly.loss(x), flow.loss(x))
+    drawn = flow(flow.sample(4000, torch.Generator().manual_seed(0)))[0]
+    assert torch.allclose(drawn.var(dim=0), torch.full((2,), 0.1).double(), rtol=0.1)
+    with pytest.raises(ValueError, match=r"base_variance = 0.0 must be a positive number"):
+        CNF(2, base_variance=0.0)
+
+
 def test_the_gradient_of_an_affine_likelihood_is_exact():
     flow, x = CNF(2, fields=[Affine()], **TIGHT), points()
     field = flow.blocks[0].field.field

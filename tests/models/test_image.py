@@ -16,8 +16,8 @@ def test_logits_have_one_column_a_class(channels, side):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_parameters_are_those_of_the_paper(channels):
-    stem = channels * 64 * 9 + 64 + 2 * (64 * 64 * 16 + 64)
+def test_parameters_are_those_of_the_authors_program(channels):
+    stem = channels * 64 * 9 + 2 * 64 * 64 * 16  # without biases
     field = 2 * (65 * 64 * 9 + 64)
     for model in (ImageClassifier(channels), ResidualClassifier(channels)):
         assert sum(p.numel() for p in model.parameters()) == stem + field + 64 * 10 + 10

@@ -52,6 +52,9 @@ class DataConfig:
     Attributes:
         name: a data set that :func:`snopt.lab.data.load` knows.
         preprocessing: ``"standard"``, or ``"paper"`` for what the authors' programs did.
+        hold_out: whether the validation part is kept out of training. If not, all of it is trained
+            on, and runs are evaluated on the test part instead, as the authors' programs do:
+            choose nothing by such an evaluation.
         examples: use at most so many examples of each split; all if not given.
         valid_examples: use at most so many for validation; all if not given.
         test_examples: use at most so many for the test at the end, none if 0; all if not given.
@@ -59,6 +62,7 @@ class DataConfig:
 
     name: str
     preprocessing: Literal["standard", "paper"] = "standard"
+    hold_out: bool = True
     examples: int | None = None
     valid_examples: int | None = None
     test_examples: int | None = None
@@ -80,6 +84,7 @@ class ModelConfig:
         hypernetwork: whether a network of time makes the weights of ``"density"``.
         kinetic: weight of the kinetic energy in the loss of ``"density"``.
         jacobian: weight of the Jacobian's norm in the loss of ``"density"``.
+        base_variance: variance of the normal that data of ``"density"`` flow to.
     """
 
     kind: ModelKind
@@ -91,6 +96,7 @@ class ModelConfig:
     hypernetwork: bool = False
     kinetic: float = 0.0
     jacobian: float = 0.0
+    base_variance: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class SolverConfig:
         method: the solver.
         rtol: relative tolerance.
         atol: absolute tolerance.
+        step_size: step of a method with fixed steps; without one it steps over a whole solve.
         adjoint: how gradients are made.
         horizon: end of the integration, t1.
         compile: compile whole steps.
@@ -112,6 +119,7 @@ class SolverConfig:
     adjoint: str = "checkpoint"
     horizon: float = 1.0
     compile: bool = False
+    step_size: float | None = None
 
 
 @dataclass(frozen=True)

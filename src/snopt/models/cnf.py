@@ -1,10 +1,11 @@
 r"""Continuous normalising flows: densities as the push-forward of a normal one.
 
-A point x at time 0 flows to z at the horizon, where the density is the standard normal's, through
-one or several Neural ODEs; the logarithm of the change of volume is integrated along:
+A point x at time 0 flows to z at the horizon, where the density is that of a normal distribution,
+through one or several Neural ODEs; the logarithm of the change of volume is integrated along:
 
 .. math::
-    \log p(x) = \log N(z; 0, I) + \log\left|\det \frac{\partial z}{\partial x}\right|, \qquad
+    \log p(x) = \log N(z; 0, \sigma^2 I) + \log\left|\det \frac{\partial z}{\partial x}\right|,
+    \qquad
     \frac{d}{dt} \log\det = \mathrm{div} F(t, x).
 
 Everything one solve depends on is part of its state, the noise of a stochastic divergence
@@ -96,11 +97,12 @@ class Costs(NamedTuple):
 
 
 class CNF(nn.Module):
-    """A stack of Neural ODEs between a density and the standard normal.
+    """A stack of Neural ODEs between a density and a normal one.
 
     Attributes:
         blocks: The :class:`snopt.NeuralODE` blocks, data first.
         dim: Size of a point.
+        base_variance: Variance of the normal density, in every direction.
 
     Example:
         >>> flow = CNF(2, hidden=(16,), rtol=1e-4, atol=1e-4)
@@ -123,6 +125,7 @@ class CNF(nn.Module):
         fields: Sequence[nn.Module] | None = None,
         kinetic: float = 0.0,
         jacobian: float = 0.0,
+        base_variance: float = 1.0,
         horizon: float = 1.0,
         rtol: Any = 1e-6,
         atol: Any = 1e-6,
@@ -143,6 +146,7 @@ class CNF(nn.Module):
             fields: Your own fields, one a stack, instead of any of these.
             kinetic: Weight of the kinetic regulariser in :meth:`loss`.
             jacobian: Weight of the Jacobian regulariser in :meth:`loss`.
+            base_variance: Variance of the base density, the normal that data flow to.
             horizon: End time of each Neural ODE.
             rtol: Relative tolerance.
             atol: Absolute tolerance.
@@ -151,11 +155,14 @@ class CNF(nn.Module):
 
         Raises:
             UnknownName: A divergence or an activation that there is not.
-            ValueError: No stack, or hidden layers that the hypernetwork's field does not have.
+            ValueError: No stack, hidden layers that the hypernetwork's field does not have, or a
+                variance that is not positive.
         """
         super().__init__()
         _check_divergence(divergence)
-        self.dim, self.divergence = dim, divergence
+        if not 0.0 < base_variance < math.inf:
+            raise ValueError(f"base_variance = {base_variance} must be a positive number.")
+        self.dim, self.divergence, self.base_variance = dim, divergence, base_variance
         self.kinetic, self.jacobian = kinetic, jacobian
         if fields is None:
             fields = _fields(dim, hidden, activation, stacks, hypernetwork)
@@ -207,7 +214,7 @@ class CNF(nn.Module):
             Log-densities, (batch).
         """
         z, log_det = self(x, divergence=divergence)  # a call, so that hooks see it
-        log_prob: Tensor = normal_log_prob(z) + log_det
+        log_prob: Tensor = normal_log_prob(z, self.base_variance) + log_det
         return log_prob
 
     def loss(self, x: Tensor) -> Tensor:
@@ -223,7 +230,7 @@ class CNF(nn.Module):
             return -self.log_prob(x).mean()
         z, log_det, costs = self(x, costs=True)
         penalty = self.kinetic * costs.kinetic + self.jacobian * costs.jacobian
-        loss: Tensor = (penalty - normal_log_prob(z) - log_det).mean()
+        loss: Tensor = (penalty - normal_log_prob(z, self.base_variance) - log_det).mean()
         return loss
 
     @torch.no_grad()
@@ -239,6 +246,7 @@ class CNF(nn.Module):
         """
         like = next(self.parameters())
         x = torch.randn(count, self.dim, generator=generator, dtype=like.dtype, device=like.device)
+        x = math.sqrt(self.base_variance) * x
         for block in reversed(self.blocks):
             x = block(x, (block.horizon, block.t0))[-1]
         return x
@@ -262,11 +270,12 @@ class CNF(nn.Module):
         return (x, integrals[0], Costs(*integrals[1:])) if costs else (x, integrals[0])
 
 
-def normal_log_prob(z: Tensor) -> Tensor:
-    """The log-density of the standard normal.
+def normal_log_prob(z: Tensor, variance: float = 1.0) -> Tensor:
+    """The log-density of the normal N(0, variance I).
 
     Args:
         z: Points, (batch, dim).
+        variance: In every direction.
 
     Returns:
         Log-densities, (batch).
@@ -275,7 +284,8 @@ def normal_log_prob(z: Tensor) -> Tensor:
         >>> normal_log_prob(torch.zeros(1, 2))
         tensor([-1.8379])
     """
-    return -0.5 * (z.square().sum(1) + z.shape[1] * math.log(2.0 * math.pi))
+    constant = z.shape[1] * math.log(2.0 * math.pi * variance)
+    return -0.5 * (z.square().sum(1) / variance + constant)
 
 
 def _check_divergence(divergence: str) -> str:

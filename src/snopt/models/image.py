@@ -13,7 +13,8 @@ from snopt.models.fields import ConvField
 def stem(in_channels: int, width: int) -> nn.Sequential:
     """The features: ``Conv(64,3,1) -> ReLU -> Conv(64,4,2) -> ReLU -> Conv(64,4,2)``.
 
-    The strided convolutions are padded by one pixel, as in the model the paper refers to.
+    The strided convolutions are padded by one pixel, as in the model the paper refers to, and none
+    has a bias, as in the authors' program.
 
     Args:
         in_channels: Channels of the images.
@@ -23,11 +24,11 @@ def stem(in_channels: int, width: int) -> nn.Sequential:
         The layers; 28x28 pixels become 6x6, 32x32 become 7x7.
     """
     return nn.Sequential(
-        nn.Conv2d(in_channels, width, 3, 1),
+        nn.Conv2d(in_channels, width, 3, 1, bias=False),
         nn.ReLU(),
-        nn.Conv2d(width, width, 4, 2, padding=1),
+        nn.Conv2d(width, width, 4, 2, padding=1, bias=False),
         nn.ReLU(),
-        nn.Conv2d(width, width, 4, 2, padding=1),
+        nn.Conv2d(width, width, 4, 2, padding=1, bias=False),
     )
 
 

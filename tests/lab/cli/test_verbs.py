@@ -144,7 +144,7 @@ def test_compare_prints_a_table_and_report_makes_a_page_of_it(capsys):
 
 def test_an_interrupted_comparison_ends_with_130(monkeypatch, capsys):
     monkeypatch.setattr(
-        sys.modules["snopt.lab.recipes.compare"],
+        sys.modules["snopt.lab.recipes.run"],
         "run",
         lambda *_, **__: Outcome("interrupted", 7, 1.0),
     )

@@ -130,14 +130,14 @@ def test_validation_series_are_of_other_speakers():
     assert (len(splits.train), len(splits.valid)) == (30, 10)
 
 
-def test_series_as_in_the_paper_have_time_counts_and_values():
+def test_series_as_in_the_paper_have_intervals_marks_and_values():
     train, test = series(80), series(20, 9)
     splits = series_splits(spec("series", "paper"), train, test)
     assert (len(splits.train), len(splits.valid), len(splits.test)) == (70, 15, 15)
     batch = splits.train.tensors
     assert splits.spec.shape == (9, 5)
-    assert batch.x[3, :, 0].tolist() == list(range(9))
-    assert batch.x[3, :, 1].tolist() == list(range(1, 10))
+    assert batch.x[3, :, 0].tolist() == [0.0] + 8 * [1.0]
+    assert batch.x[3, :, 1].tolist() == 9 * [1.0]
     # The last value goes on, and counts in mean and deviation.
     for row, length in zip(batch.x, batch.lengths, strict=True):
         assert row[length:, 3:].equal(row[length - 1, 3:].expand(9 - length, 2))

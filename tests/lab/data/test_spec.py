@@ -92,3 +92,16 @@ def test_what_a_batch_does_not_have_stays_away():
     batch = Batch(torch.zeros(3, 2)).select(torch.tensor([1])).to("cpu")
     assert (batch.y, batch.lengths, batch.times, batch.mask) == (None,) * 4
     assert repr(batch) == "Batch(x=[1, 2])"
+
+
+def test_joined_examples_keep_what_each_had():
+    series = {"lengths": torch.tensor([3]), "times": torch.arange(3.0)}
+    first = Batch(torch.zeros(1, 3, 2), torch.tensor([4]), **series)
+    second = Batch(torch.ones(1, 3, 2), torch.tensor([5]), **series)
+    whole = first.joined(second)
+    assert (whole.y.tolist(), whole.lengths.tolist()) == ([4, 5], [3, 3])
+    assert torch.equal(whole.times, first.times)
+    assert whole.mask is None
+    gaps = torch.zeros(1, 3, 2, dtype=torch.bool)
+    masked = first.joined(dataclasses.replace(second, mask=gaps)).mask
+    assert masked.flatten(1).all(1).tolist() == [True, False]

@@ -3,7 +3,13 @@ import pytest
 import torch
 
 from snopt.lab.data import DataCorrupted, load
-from snopt.lab.data.tables import drop_correlated, read_air_quality, read_ethylene, read_table
+from snopt.lab.data.tables import (
+    drop_correlated,
+    read_air_quality,
+    read_ethylene,
+    read_table,
+    tenth,
+)
 from tests.lab.data.files import (
     in_folder,
     random,
@@ -116,6 +122,11 @@ def test_gas_with_other_columns_is_refused(tmp_path):
     np.save(in_folder(tmp_path / "gas/ethylene_CO.npy"), np.random.rand(100, 5))
     with pytest.raises(DataCorrupted, match="5 columns instead of 8"):
         load("gas", tmp_path)
+
+
+def test_the_papers_tenth_of_gas_has_the_rows_that_it_counts():
+    # 10 % of the rows of MAF's parts, which the appendix counts.
+    assert [len(tenth(torch.empty(rows, 0))) for rows in (852_174, 105_206)] == [85_217, 10_520]
 
 
 def test_gas_as_in_the_paper_is_a_tenth_scaled_by_all_rows(tmp_path, small_sizes):

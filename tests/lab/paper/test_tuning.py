@@ -66,7 +66,7 @@ def test_tuning_does_not_look_at_test_data(tmp_path):
 
 def test_a_flow_that_cannot_be_solved_is_an_outcome(tmp_path):
     config = configuration("circle", "sgd", "smoke")
-    config = replace(config, optimizer=replace(config.optimizer, lr=1e6))
+    config = replace(config, optimizer=replace(config.optimizer, lr=1e12))
     job = Training(config, tmp_path / "run")
     job.do(lambda folder: ())
     assert job.done()

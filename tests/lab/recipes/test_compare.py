@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from snopt.lab.recipes.catalogue import recipe
-from snopt.lab.recipes.compare import compare, schedule, table
+from snopt.lab.recipes.compare import compare, schedule, table, troubles
 from snopt.lab.train import Outcome, read_records
 
 # The package exports a function of the same name.
-MODULE = sys.modules["snopt.lab.recipes.compare"]
+MODULE = sys.modules["snopt.lab.recipes.run"]
 CONFIGS = [recipe("digits", name, "smoke") for name in ("snopt", "adam", "sgd")]
 
 
@@ -30,10 +30,13 @@ def test_all_see_the_same_first_batch_from_the_same_weights(tmp_path):
     assert len({records[0]["loss"] for records in steps}) == 1
     assert len({records[-1]["loss"] for records in steps}) == 3
     found = table(done)
-    assert [row.optimizer for row in found.rows] == ["snopt", "adam", "sgd"]
-    assert found.metric == "accuracy"
-    assert found.target == min(outcome.best for _, outcome in done)
-    assert all(row.to_target is not None and row.final is not None for row in found.rows)
+    assert [row[0] for row in found.rows] == ["snopt", "adam", "sgd"]
+    target = min(outcome.best for _, outcome in done)
+    assert found.columns[3:7] == [
+        "test accuracy", "±", "best valid accuracy", f"iterations to {target:.4g}",
+    ]  # fmt: skip
+    # All get to the target: it is the worst of the best. There is one seed, and no deviation.
+    assert all((row[4] == "-", row[3] != "-", row[6] != "-") == (True,) * 3 for row in found.rows)
 
 
 def test_complete_runs_are_read_and_not_repeated(tmp_path, monkeypatch):
@@ -48,7 +51,7 @@ def test_an_interruption_ends_the_comparison(tmp_path, monkeypatch):
     monkeypatch.setattr(MODULE, "run", lambda *_, **__: Outcome("interrupted", 1, 0.1))
     done = compare(schedule(CONFIGS, 2, tmp_path))
     assert len(done) == 1
-    assert table(done).rows[0].trouble == "seed 0 interrupted"
+    assert troubles(done) == ["snopt, seed 0: interrupted"]
 
 
 def test_runs_that_diverged_are_told_and_do_not_spoil_the_table(tmp_path):
@@ -57,6 +60,8 @@ def test_runs_that_diverged_are_told_and_do_not_spoil_the_table(tmp_path):
         Outcome("finished", 3, 1.0, best=0.5, last={"test": {"accuracy": 0.4}}),
         Outcome("diverged", 2, 0.5),
     ]
-    good, bad = table(list(zip(runs, outcomes, strict=True))).rows
-    assert (good.final, good.trouble) == (0.4, "")
-    assert (bad.final, bad.best, bad.trouble) == (None, None, "seed 0 diverged")
+    done = list(zip(runs, outcomes, strict=True))
+    good, bad = table(done).rows
+    assert (good[3], good[5]) == ("0.4", "0.5")
+    assert (bad[3], bad[5]) == ("-", "-")
+    assert troubles(done) == ["adam, seed 0: diverged"]

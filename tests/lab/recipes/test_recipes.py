@@ -27,31 +27,6 @@ def test_every_optimizer_has_a_place_in_every_recipe():
 
 
 @pytest.mark.parametrize("task", PAPER)
-def test_batch_sizes_and_tolerances_are_the_papers(task):
-    full = recipe(task, "adam", "full")
-    sizes = {"articulary_word_recognition": 256, "character_trajectories": 512, "gas": 1000}
-    assert full.train.batch_size == sizes.get(task, 128)
-    tolerance = 1e-6 if task in ("circle", "gas", "miniboone") else 1e-3
-    assert (full.solver.rtol, full.solver.atol) == (tolerance, tolerance)
-    assert full.solver.horizon == (10.0 if task == "circle" else 1.0)
-
-
-def test_models_are_those_of_the_papers_table_of_fields():
-    def model(task):
-        return recipe(task, "adam", "full").model
-
-    assert {model(t).width for t in ("mnist", "svhn", "cifar10")} == {64}
-    assert model("spoken_arabic_digits").width == model("character_trajectories").width == 32
-    assert model("articulary_word_recognition").width == 64
-    assert (model("circle").width, model("circle").layers, model("circle").hypernetwork) == (
-        64, 1, True,
-    )  # fmt: skip
-    assert (model("gas").width, model("gas").layers, model("gas").stacks) == (160, 3, 5)
-    miniboone = model("miniboone")
-    assert (miniboone.width, miniboone.layers, miniboone.activation) == (860, 2, "softplus")
-
-
-@pytest.mark.parametrize("task", PAPER)
 def test_the_papers_snopt_is_algorithm_2_with_damping_from_its_set(task):
     config = recipe(task, "snopt_amortized", "full").optimizer
     assert config.damping in (0.1, 0.05, 0.03)

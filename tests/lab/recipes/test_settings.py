@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from typing import get_args
 
 import pytest
@@ -10,7 +11,7 @@ from snopt.base.errors import UnknownName
 from snopt.lab.config import Experiment, Scale
 from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.recipes.catalogue import RECIPES, recipe
-from snopt.lab.recipes.settings import as_dict, from_dict, with_settings
+from snopt.lab.recipes.settings import from_dict, with_settings
 
 
 @pytest.mark.parametrize("scale", get_args(Scale))
@@ -18,7 +19,7 @@ from snopt.lab.recipes.settings import as_dict, from_dict, with_settings
 def test_every_recipe_survives_json(task, scale):
     for optimizer in OPTIMIZERS:
         config = recipe(task, optimizer, scale)
-        assert from_dict(Experiment, json.loads(json.dumps(as_dict(config)))) == config
+        assert from_dict(Experiment, json.loads(json.dumps(asdict(config)))) == config
 
 
 def test_settings_are_read_as_the_type_of_their_field():
@@ -70,8 +71,17 @@ def test_a_wrong_setting_is_named_with_its_remedy(setting, says):
         with_settings(recipe("digits"), [setting])
 
 
+def test_a_record_from_before_a_setting_reads_as_its_default():
+    content = asdict(recipe("digits"))
+    for section, name in (
+        ("data", "hold_out"), ("model", "base_variance"), ("solver", "step_size"),
+    ):  # fmt: skip
+        del content[section][name]
+    assert from_dict(Experiment, content) == recipe("digits")
+
+
 def test_unknown_fields_of_an_old_record_are_named():
-    content = as_dict(recipe("digits"))
+    content = asdict(recipe("digits"))
     content["optimizer"]["speed"] = 3
     with pytest.raises(UnknownName, match="speed"):
         from_dict(Experiment, content)

@@ -19,7 +19,7 @@ from tests.lab.recipes.sweep_worker import configured
 
 pytest.importorskip("optuna")
 
-MODULE = sys.modules["snopt.lab.recipes.sweep"]
+MODULE = sys.modules["snopt.lab.recipes.run"]
 
 
 def outcome(best: float | None, status: str = "finished") -> Outcome:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
-from snopt.lab.cli.screen import print_table, short
+from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
-from snopt.lab.recipes.compare import Row, Run, Table, schedule, table
+from snopt.lab.recipes.compare import Run, schedule, table, troubles
 from snopt.lab.recipes.compare import compare as run_comparison
 from snopt.lab.train import Listener
 
-__all__ = ["compare", "print_comparison"]
+__all__ = ["compare"]
 
 
 def compare(
@@ -49,29 +49,12 @@ def compare(
         return common.listeners(run.folder)
 
     done = run_comparison(schedule(configs, seeds, out), watch=watch)
-    print_comparison(table(done))
+    found = table(done)
+    print_table(found.columns, found.texts())
+    for trouble in troubles(done):
+        print(trouble)
     if done[-1][1].status == "interrupted":
         print("interrupted; run the same command again to continue")
         return 130
     print(f"report with: snopt report {out / task} -o report.html")
     return 0
-
-
-def print_comparison(found: Table) -> None:
-    """Print the table of a comparison."""
-    columns: dict[str, Callable[[Row], str]] = {
-        "optimizer": lambda row: row.optimizer,
-        "lr": lambda row: f"{row.lr:g}",
-        "seeds": lambda row: str(row.seeds),
-        f"test {found.metric}": lambda row: short(row.final),
-        "±": lambda row: short(row.spread),
-        f"best valid {found.metric}": lambda row: short(row.best),
-        f"iterations to {short(found.target)}": lambda row: short(row.to_target),
-        "seconds to it": lambda row: short(row.seconds_to_target),
-        "iterations": lambda row: f"{row.iterations:.0f}",
-        "seconds": lambda row: f"{row.seconds:.1f}",
-    }
-    print_table(list(columns), [[cell(row) for cell in columns.values()] for row in found.rows])
-    for row in found.rows:
-        if row.trouble:
-            print(f"{row.optimizer}: {row.trouble}")

@@ -8,7 +8,6 @@ from snopt.lab.cli.options import RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import Scale, TaskName
 from snopt.lab.paper import ITEMS, Space, find, run_item, state
-from snopt.lab.paper.markdown import cell_text
 from snopt.lab.paper.page import write_page
 
 __all__ = ["paper"]
@@ -61,7 +60,7 @@ def paper(
         )
         for table in result.tables:
             print(table.caption)
-            print_table(table.columns, [[cell_text(cell) for cell in row] for row in table.rows])
+            print_table(table.columns, table.texts())
         print(space.output(item.id).resolve())
     return 0
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions
 from snopt.lab.cli.screen import print_table, short
-from snopt.lab.config import Experiment, TaskName
+from snopt.lab.config import TaskName
+from snopt.lab.recipes.run import Run
 from snopt.lab.recipes.sweep import Result, SweepConfig, open_study, results, tally, work
 from snopt.lab.train import Listener
 
@@ -55,11 +56,12 @@ def sweep(
     folder = out or Path("out") / "sweep" / f"{task}-{optimizer}"
     config = SweepConfig(base, folder, search, trials, storage, heartbeat)
 
-    def watch(experiment: Experiment, folder: Path) -> Sequence[Listener]:
+    def watch(run: Run) -> Sequence[Listener]:
         if not common.quiet:
-            settings = experiment.optimizer
-            print(f"--- {folder.name}: lr {settings.lr:g}, weight decay {settings.weight_decay:g}")
-        return common.listeners(folder)
+            settings = run.config.optimizer
+            decay = f"weight decay {settings.weight_decay:g}"
+            print(f"--- {run.folder.name}: lr {settings.lr:g}, {decay}")
+        return common.listeners(run.folder)
 
     study = open_study(config)
     try:

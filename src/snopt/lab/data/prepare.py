@@ -216,7 +216,8 @@ def _as_authors(train: Series, test: Series) -> list[Series]:
 
     Both public parts are joined and divided anew, 70 : 15 : 15 within every class. A series is
     prolonged by its last value, and this padding counts in the statistics. The channels are the
-    time, then for each channel how often it has been observed so far, then the values: 2 C + 1.
+    time since the observation before, then for each channel whether it was observed, then the
+    values: 2 C + 1. (The loader stores times and counts, the model takes their differences.)
     """
     whole = Series(
         *(torch.cat([getattr(train, n), getattr(test, n)]) for n in ("x", "y", "lengths"))
@@ -229,9 +230,9 @@ def _as_authors(train: Series, test: Series) -> list[Series]:
     kept, rest = hold_out(count, 0.3, labels=whole.y)
     valid, held = hold_out(len(rest), 0.5, labels=whole.y[rest])
     mean, sd = column_statistics(x[kept].flatten(0, 1))
-    time = torch.arange(longest, dtype=x.dtype)[:, None].expand(count, longest, 1)
-    seen = (~x.isnan()).to(x.dtype).cumsum(1)
-    x = torch.cat([time, seen, (x - mean) / (sd + 1e-5)], dim=2)
+    since = torch.ones(count, longest, 1)
+    since[:, 0] = 0.0
+    x = torch.cat([since, (~x.isnan()).to(x.dtype), (x - mean) / (sd + 1e-5)], dim=2)
     whole = replace(whole, x=x)
     return [whole.select(rows) for rows in (kept, rest[valid], rest[held])]
 

@@ -112,6 +112,19 @@ class Batch:
         """The examples from ``start`` to ``stop``, not copied."""
         return self._rows(lambda rows: rows[start:stop])
 
+    def joined(self, other: Batch) -> Batch:
+        """These examples, and others of the same data set after them."""
+        pair = (self, other)
+
+        def both(name: str) -> Tensor | None:
+            rows = [getattr(each, name) for each in pair]
+            if name == "mask" and any(mask is not None for mask in rows):
+                rows = [torch.ones_like(b.x).bool() if b.mask is None else b.mask for b in pair]
+            return None if rows[0] is None else torch.cat(rows)
+
+        return Batch(torch.cat([self.x, other.x]), both("y"), both("lengths"), self.times,
+                     both("mask"))  # fmt: skip
+
     def _rows(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """Apply ``change`` to everything that has a row an example: all but the times."""
 
@@ -193,6 +206,10 @@ class Dataset:
         Rows are stored in a shuffled order, so the first ones are a fair sample.
         """
         return replace(self, tensors=self.tensors.slice(0, max(count, 0)))
+
+    def joined(self, other: Dataset) -> Dataset:
+        """These examples, and those of another part of the same data set after them."""
+        return replace(self, tensors=self.tensors.joined(other.tensors))
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same examples on another device."""

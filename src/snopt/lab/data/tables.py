@@ -27,6 +27,7 @@ __all__ = [
     "read_air_quality",
     "read_ethylene",
     "read_table",
+    "tenth",
 ]
 
 #: Columns of UCI's text: the time, two concentrations, sixteen sensors.
@@ -86,9 +87,13 @@ def gas(found: Found, preprocessing: Preprocessing) -> Splits:
     found.check(len(train) + len(valid), len(test))
     scale = column_statistics(rows if preprocessing == "paper" else train)
     if preprocessing == "paper" and found.form.completeness == "whole":
-        parts = (part[hold_out(len(part), PAPER_PART)[1]] for part in (train, valid, test))
-        train, valid, test = parts
+        train, valid, test = map(tenth, (train, valid, test))
     return table_splits(found.spec("table", (8,), preprocessing), train, valid, test, scale)
+
+
+def tenth(rows: Tensor) -> Tensor:
+    """Draw the part that the paper uses: of all of Gas, 85,217 rows to train and 10,520 to test."""
+    return rows[shuffled(len(rows))[: max(1, int(PAPER_PART * len(rows)))]]
 
 
 def _in_order(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

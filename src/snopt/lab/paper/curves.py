@@ -12,7 +12,7 @@ from snopt.lab.report.curves import Quantity, band, table_of
 from snopt.lab.report.figures import PALETTE
 from snopt.lab.report.read import Run
 
-__all__ = ["Curve", "clean", "curve", "draw_curves", "plot"]
+__all__ = ["Curve", "clean", "curve", "draw_curves", "legend", "plot"]
 
 Curve: TypeAlias = dict[str, list[float]]
 """``iteration``, ``seconds``, ``mean`` and ``sd``, of equal length."""
@@ -55,6 +55,13 @@ def clean(axis: Any, x: str, y: str = "", title: str = "") -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def legend(figure: Any, columns: int, where: str = "upper") -> None:
+    """Put one legend of all panels above or below them."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    place = f"outside {where} center"
+    figure.legend(handles, labels, loc=place, ncols=columns, frameon=False)
+
+
 def draw_curves(figure: Any, result: Result) -> None:
     """Draw a row of four pictures a data set: loss and metric, by seconds and by iterations."""
     figure.set_size_inches(13, 2.5 * max(len(result.curves), 1))
@@ -70,5 +77,4 @@ def draw_curves(figure: Any, result: Result) -> None:
             if "loss" in quantity and min(map(min, drawn)) > 0:
                 axis.set_yscale("log")
             clean(axis, x if x == "seconds" else "iterations", quantity, task)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    legend(figure, 4)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from snopt.lab.config import Scale
+from snopt.lab.table import Cell, Table
 from snopt.lab.train import Listener
 
 __all__ = ["Cell", "Item", "Job", "Result", "Space", "Table", "Watch"]
 
-Cell: TypeAlias = str | float | None
 Watch: TypeAlias = Callable[[Path], Sequence[Listener]]
 
 
@@ -66,21 +66,6 @@ class Job(Protocol):
             watch: makes the listeners of a run folder.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as data.
-
-    Attributes:
-        caption: what it shows.
-        columns: names of the columns.
-        rows: cells; a number is rounded when it is written, None is a dash.
-    """
-
-    caption: str
-    columns: list[str]
-    rows: list[list[Cell]]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from snopt.lab.config import Experiment
 from snopt.lab.data import Batch, Dataset
 from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.lab.recipes.build import build_parts, build_task
+from snopt.lab.recipes.run import rotated
 from snopt.lab.recipes.tasks import Classification, Density
 from snopt.lab.train.folder import environment
 from snopt.lab.train.seeding import Order
@@ -137,8 +138,7 @@ def time_rounds(
     found: dict[str, Seconds] = {name: {"plain": []} for name in trainers}
     names = list(trainers)
     for k, batch in enumerate(batches):
-        turn = k % len(names)
-        order = names[turn:] + names[:turn]
+        order = rotated(names, k)
         plain = {name: trainers[name].seconds(batch) for name in order}
         # Without a refresh all methods make the same forward and backward pass.
         passes = statistics.median(whole - step for whole, step in plain.values())

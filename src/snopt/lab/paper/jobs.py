@@ -15,26 +15,17 @@ from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
 from snopt.lab.paper.item import Watch
 from snopt.lab.recipes.build import build
-from snopt.lab.recipes.run import recorded, run
+from snopt.lab.recipes.run import Run, recorded
 from snopt.lab.train.folder import FolderLock, write_json
 
-__all__ = ["Measurement", "Training", "failure", "read_measurement"]
+__all__ = ["Measurement", "Training", "failure"]
 
 FAILED = "failed.json"
 MEASURED = "measured.json"
 
 
-@dataclass(frozen=True)
-class Training:
-    """One run of an experiment.
-
-    Attributes:
-        config: what is run.
-        folder: where its record goes.
-    """
-
-    config: Experiment
-    folder: Path
+class Training(Run):
+    """One run of an experiment."""
 
     @property
     def label(self) -> str:
@@ -54,7 +45,7 @@ class Training:
         if self.config.solver.compile:
             warm_up(replace(self.config, train=replace(self.config.train, seed=0)))
         try:
-            outcome = run(self.config, self.folder, resume=True, listeners=watch(self.folder))
+            outcome = self.finish(lambda run: watch(run.folder))
         except SolveError as error:
             write_json(self.folder / FAILED, {"reason": str(error)})
             return
@@ -99,19 +90,14 @@ class Measurement:
         """Tell whether it was measured."""
         return (self.folder / MEASURED).exists()
 
+    def read(self) -> dict[str, Any]:
+        """Return what was measured."""
+        found: dict[str, Any] = json.loads((self.folder / MEASURED).read_text("utf-8"))
+        return found
+
     def do(self, watch: Watch) -> None:
         """Measure; another process that is at it is left alone."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FolderLock(self.folder):
             if not self.done():
                 write_json(self.folder / MEASURED, self.measure())
-
-
-def read_measurement(folder: Path) -> dict[str, Any]:
-    """Read what a :class:`Measurement` has recorded.
-
-    Args:
-        folder: its folder.
-    """
-    found: dict[str, Any] = json.loads((folder / MEASURED).read_text("utf-8"))
-    return found

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
-from snopt.lab.paper.markdown import result_markdown
 from snopt.lab.paper.scales import SEEDS
-from snopt.lab.paper.suite import draw_result
+from snopt.lab.paper.suite import draw_result, result_markdown
 from snopt.lab.train.folder import replace_text, write_json
 
 __all__ = ["read_result", "write_page"]
@@ -30,7 +29,7 @@ def write_page(space: Space, path: Path) -> Path:
 
     Results are taken from the records' folder; one that is missing there, from the page's own
     folder, so that a page can be brought up to date item by item. A file ``ID.md`` in that folder
-    is a remark, and is put below the item's tables.
+    is a remark, and is put below the item's tables; ``page.md`` is one on the whole page.
 
     Args:
         space: where the records are.
@@ -47,7 +46,7 @@ def write_page(space: Space, path: Path) -> Path:
         if source is not None:
             parts.append(_section(item, space, source, beside))
     head = HEAD.format(scale=space.scale, folder=beside.name, seeds=SEEDS[space.scale])
-    replace_text(path, "\n\n".join([head, *parts]) + "\n")
+    replace_text(path, "\n\n".join([head + _remark(beside, "page"), *parts]) + "\n")
     return path
 
 
@@ -56,14 +55,16 @@ def _section(item: Item, space: Space, source: Path, beside: Path) -> str:
     result = read_result(source)
     if source.parent != beside:
         write_json(beside / f"{item.id}.json", json.loads(source.read_text("utf-8")))
-    text = result_markdown(item, space.scale, result).strip()
-    remark = beside / f"{item.id}.md"
-    if remark.exists():
-        text += f"\n\n{remark.read_text('utf-8').strip()}"
+    text = result_markdown(item, space.scale, result).strip() + _remark(beside, item.id)
     if item.draw is not None:
         draw_result(item, result, beside / f"{item.id}.png")
         text += f"\n\n![{item.title}]({beside.name}/{item.id}.png)"
     return text
+
+
+def _remark(beside: Path, name: str) -> str:
+    path = beside / f"{name}.md"
+    return f"\n\n{path.read_text('utf-8').strip()}" if path.exists() else ""
 
 
 def read_result(path: Path) -> Result:

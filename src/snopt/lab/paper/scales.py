@@ -8,12 +8,13 @@ since the cut run ends before the published rates would fall.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.recipes import recipe
 
-__all__ = ["SEEDS", "TUNING_SEED", "configuration", "cut_note"]
+__all__ = ["CUTS", "SEEDS", "TUNING_SEED", "configuration", "cut_note", "cut_notes"]
 
 SEEDS: dict[Scale, int] = {"smoke": 1, "cpu": 3, "full": 3}
 """How many seeds, from 0."""
@@ -115,3 +116,8 @@ def cut_note(task: str, scale: Scale, longer: int = 1) -> str:
         words.append(f"{config.model.width} channels instead of 64")
     note = f"{task}: {', '.join(words)}"
     return f"{note}; {PARTS[task]}" if scale == "cpu" and task in PARTS else note
+
+
+def cut_notes(tasks: Iterable[str], scale: Scale) -> list[str]:
+    """Say what was cut of some tasks at a scale."""
+    return [note for task in tasks if (note := cut_note(task, scale))]

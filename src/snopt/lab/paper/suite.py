@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from snopt.lab.config import Scale
 from snopt.lab.paper.item import Item, Job, Result, Space, Watch
-from snopt.lab.paper.markdown import result_markdown
 from snopt.lab.train import FolderInUse
 from snopt.lab.train.folder import write_json
 
-__all__ = ["State", "run_item", "state", "write_result"]
+__all__ = ["draw_result", "pending", "result_markdown", "run_item", "state"]
 
 PATIENCE = 5.0
 """Seconds between two looks at jobs that other processes are at."""
@@ -51,18 +51,25 @@ def pending(item: Item, space: Space) -> list[Job]:
     return [job for job in item.jobs(space) if not job.done()]
 
 
-def write_result(item: Item, space: Space, result: Result) -> Path:
-    """Write ``result.json``, ``table.md`` and, if the item has one, ``figure.png``.
-
-    Returns:
-        The folder they are in.
-    """
+def write_result(item: Item, space: Space, result: Result) -> None:
+    """Write ``result.json``, ``table.md`` and, if the item has one, ``figure.png``."""
     folder = space.output(item.id)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "result.json", {"item": item.id, "scale": space.scale, **asdict(result)})
     (folder / "table.md").write_text(result_markdown(item, space.scale, result), encoding="utf-8")
     draw_result(item, result, folder / "figure.png")
-    return folder
+
+
+def result_markdown(item: Item, scale: Scale, result: Result) -> str:
+    """Write an item's tables and notes, with the command that repeats them."""
+    names = ", ".join(f"`{label}`" for label in item.labels)
+    origin = f"The paper's {names}" if names else "Beyond the paper"
+    parts = [f"## {item.title}", f"{origin}. `snopt paper {item.id} --scale {scale}`"]
+    for table in result.tables:
+        parts += [table.caption, table.markdown()]
+    if result.notes:
+        parts.append("\n".join(f"- {note}" for note in result.notes))
+    return "\n\n".join(parts) + "\n"
 
 
 def draw_result(item: Item, result: Result, path: Path) -> None:
@@ -78,28 +85,10 @@ def draw_result(item: Item, result: Result, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-@dataclass(frozen=True)
-class State:
-    """How far an item is.
-
-    Attributes:
-        done: jobs that are complete.
-        known: jobs that are known so far; tuning may lead to more.
-        written: whether a result has been written.
-    """
-
-    done: int
-    known: int
-    written: bool
-
-    def __str__(self) -> str:
-        if self.written and self.done == self.known:
-            return "done"
-        return f"{self.done} of {self.known}" if self.done else "not begun"
-
-
-def state(item: Item, space: Space) -> State:
-    """Tell how far an item is at a scale."""
+def state(item: Item, space: Space) -> str:
+    """Say how far an item is: "not begun", "3 of 12" (tuning may lead to more) or "done"."""
     jobs = item.jobs(space)
-    written = (space.output(item.id) / "result.json").exists()
-    return State(sum(job.done() for job in jobs), len(jobs), written)
+    done = sum(job.done() for job in jobs)
+    if done == len(jobs) and (space.output(item.id) / "result.json").exists():
+        return "done"
+    return f"{done} of {len(jobs)}" if done else "not begun"

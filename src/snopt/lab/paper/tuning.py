@@ -46,7 +46,7 @@ def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Train
     every = config.train.iterations
     config = replace(
         config,
-        data=replace(config.data, test_examples=0),
+        data=replace(config.data, test_examples=0, hold_out=True),
         train=replace(
             config.train,
             seed=TUNING_SEED,

@@ -46,6 +46,8 @@ def build_task(config: Experiment) -> Classification | Density:
     data_root = os.environ.get("SNOPT_DATA")
     splits = _loaded(load, config.data.name, config.data.preprocessing, data_root)
     data = config.data
+    if not data.hold_out:
+        splits = replace(splits, train=splits.train.joined(splits.valid), valid=splits.test)
     splits = replace(
         splits,
         train=_at_most(splits.train, data.examples),
@@ -108,6 +110,9 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
         spec: what one example is.
     """
     options: dict[str, Any] = asdict(solver)
+    step_size = options.pop("step_size")
+    if step_size is not None:
+        options["options"] = {"step_size": step_size}
     classes = spec.classes or 0
     if config.kind == "image":
         return ImageClassifier(spec.shape[0], classes, config.width, **options)
@@ -127,6 +132,7 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
             hypernetwork=config.hypernetwork,
             kinetic=config.kinetic,
             jacobian=config.jacobian,
+            base_variance=config.base_variance,
             **options,
         )
     size = torch.Size(spec.shape).numel()

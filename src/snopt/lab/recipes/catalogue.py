@@ -1,39 +1,21 @@
-"""Recipes: one function a data set, which returns a frozen configuration."""
+"""Recipes: by data set, what returns a frozen configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import get_args
 
 from snopt.base.errors import unknown
 from snopt.lab.config import Experiment, OptimizerName, Scale
-from snopt.lab.recipes.density import circle, gas, miniboone
 from snopt.lab.recipes.embedded import digits, spirals, two_moons
-from snopt.lab.recipes.images import cifar10, mnist, svhn
-from snopt.lab.recipes.series import (
-    articulary_word_recognition,
-    character_trajectories,
-    spoken_arabic_digits,
-)
+from snopt.lab.recipes.setups import SETUPS, setup
 
 __all__ = ["RECIPES", "recipe"]
 
 RECIPES: dict[str, Callable[[OptimizerName, Scale], Experiment]] = {
-    make.__name__: make
-    for make in (
-        mnist,
-        svhn,
-        cifar10,
-        spoken_arabic_digits,
-        articulary_word_recognition,
-        character_trajectories,
-        circle,
-        gas,
-        miniboone,
-        two_moons,
-        spirals,
-        digits,
-    )
+    **{task: partial(setup, task) for task in SETUPS},
+    **{make.__name__: make for make in (two_moons, spirals, digits)},
 }
 """Recipes by the name of their task."""
 

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from snopt.lab.config import Experiment
-from snopt.lab.recipes.run import evaluations, recorded, run
-from snopt.lab.train import Listener, Outcome
+from snopt.lab.recipes.run import Run, Watch, evaluations, seeded
+from snopt.lab.table import Cell, Table
+from snopt.lab.train import Outcome
 
-__all__ = ["Row", "Run", "Table", "compare", "schedule", "table"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a comparison.
-
-    Attributes:
-        config: what is run.
-        folder: where its record goes.
-    """
-
-    config: Experiment
-    folder: Path
-
-    @property
-    def label(self) -> str:
-        """What to call it on the screen."""
-        return f"{self.config.optimizer.name}, seed {self.config.train.seed}"
+__all__ = ["Run", "compare", "schedule", "table", "troubles"]
 
 
 def schedule(configs: Sequence[Experiment], seeds: int, out: str | Path) -> list[Run]:
-    """Put the runs of a comparison in order.
-
-    Seeds are the outer loop, optimizers the inner one, and each seed begins with another
-    optimizer: whatever slows the machine down for a while hits all of them alike.
+    """Put the runs of a comparison in order (see :func:`snopt.lab.recipes.run.seeded`).
 
     Args:
         configs: one experiment an optimizer.
@@ -49,19 +28,13 @@ def schedule(configs: Sequence[Experiment], seeds: int, out: str | Path) -> list
         >>> [run.label for run in runs]
         ['snopt, seed 0', 'adam, seed 0', 'adam, seed 1', 'snopt, seed 1']
     """
-    runs = []
-    for k in range(seeds):
-        turn = k % len(configs)
-        for config in [*configs[turn:], *configs[:turn]]:
-            seed = config.train.seed + k
-            folder = Path(out) / config.task / f"{config.optimizer.name}-seed{seed}"
-            runs.append(Run(replace(config, train=replace(config.train, seed=seed)), folder))
-    return runs
+    return [
+        Run(each, Path(out) / each.task / f"{each.optimizer.name}-seed{each.train.seed}")
+        for _, each in seeded(configs, seeds)
+    ]
 
 
-def compare(
-    runs: Iterable[Run], *, watch: Callable[[Run], Sequence[Listener]] = lambda _: ()
-) -> list[tuple[Run, Outcome]]:
+def compare(runs: Iterable[Run], *, watch: Watch = lambda _: ()) -> list[tuple[Run, Outcome]]:
     """Run a comparison; runs that were begun earlier are gone on with, finished ones read.
 
     Args:
@@ -73,105 +46,82 @@ def compare(
     """
     done = []
     for each in runs:
-        outcome = recorded(each.config, each.folder)
-        if outcome is None:
-            outcome = run(each.config, each.folder, resume=True, listeners=watch(each))
-        done.append((each, outcome))
-        if outcome.status == "interrupted":
+        done.append((each, each.finish(watch)))
+        if done[-1][1].status == "interrupted":
             break
     return done
 
 
-@dataclass(frozen=True)
-class Row:
-    """One optimizer's line in the table of a comparison: means over seeds.
-
-    Attributes:
-        optimizer: its name.
-        lr: its learning rate.
-        seeds: how many runs.
-        final: the test metric at the end.
-        spread: its standard deviation.
-        best: the best validation metric.
-        to_target: iterations until the table's target.
-        seconds_to_target: seconds of training until then.
-        iterations: updates made.
-        seconds: seconds of training.
-        trouble: how runs ended that did not end well.
-    """
-
-    optimizer: str
-    lr: float
-    seeds: int
-    final: float | None
-    spread: float | None
-    best: float | None
-    to_target: float | None
-    seconds_to_target: float | None
-    iterations: float
-    seconds: float
-    trouble: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """The outcome of a comparison.
-
-    Attributes:
-        metric: what is compared.
-        target: what the last run to get there still reached: the worst of all runs' best values.
-        rows: one an optimizer.
-    """
-
-    metric: str
-    target: float | None
-    rows: list[Row]
-
-
 def table(done: Sequence[tuple[Run, Outcome]]) -> Table:
-    """Gather a comparison's outcomes.
+    """Gather a comparison's outcomes: a row an optimizer, of means over seeds.
+
+    The target is what the last run to get there still reached: the worst of all runs' best values.
 
     Args:
         done: from :func:`compare`, one run at least.
     """
     config = done[0][0].config
     bests = [outcome.best for _, outcome in done if outcome.best is not None]
-    worst = min if config.mode == "max" else max
-    target = worst(bests) if bests else None
+    target = (min if config.mode == "max" else max)(bests, default=None)
     names = dict.fromkeys(run.config.optimizer.name for run, _ in done)
     groups = [[pair for pair in done if pair[0].config.optimizer.name == name] for name in names]
-    return Table(config.metric, target, [_row(group, target) for group in groups])
+    columns = [
+        "optimizer",
+        "lr",
+        "seeds",
+        f"test {config.metric}",
+        "±",
+        f"best valid {config.metric}",
+        f"iterations to {_short(target)}",
+        "seconds to it",
+        "iterations",
+        "seconds",
+    ]
+    return Table("Means over seeds.", columns, [_row(group, target) for group in groups])
 
 
-def _row(done: Sequence[tuple[Run, Outcome]], target: float | None) -> Row:
+def _row(done: Sequence[tuple[Run, Outcome]], target: float | None) -> list[Cell]:
     config, outcomes = done[0][0].config, [outcome for _, outcome in done]
-    metric = config.metric
-    finals = [o.last["test"][metric] for o in outcomes if metric in o.last.get("test", {})]
-    bests = [o.best for o in outcomes if o.best is not None]
-    waits = [first_at(run.folder, config, target) for run, _ in done]
-    iterations, seconds = ([wait[k] for wait in waits if wait is not None] for k in (0, 1))
-    return Row(
-        optimizer=config.optimizer.name,
-        lr=config.optimizer.lr,
-        seeds=len(done),
-        final=statistics.fmean(finals) if finals else None,
-        spread=statistics.stdev(finals) if len(finals) > 1 else None,
-        best=statistics.fmean(bests) if bests else None,
-        to_target=statistics.fmean(iterations) if iterations else None,
-        seconds_to_target=statistics.fmean(seconds) if seconds else None,
-        iterations=statistics.fmean(o.iteration for o in outcomes),
-        seconds=statistics.fmean(o.seconds for o in outcomes),
-        trouble=", ".join(
-            f"seed {run.config.train.seed} {outcome.status}"
-            for run, outcome in done
-            if outcome.status in ("diverged", "interrupted")
-        ),
-    )
+    finals = [o.last.get("test", {}).get(config.metric) for o in outcomes]
+    known = [value for value in finals if value is not None]
+    waits = [wait for run, _ in done if (wait := first_at(run, target)) is not None]
+    return [
+        config.optimizer.name,
+        f"{config.optimizer.lr:g}",
+        str(len(done)),
+        _short(_mean(known)),
+        _short(statistics.stdev(known) if len(known) > 1 else None),
+        _short(_mean([o.best for o in outcomes if o.best is not None])),
+        _short(_mean([iteration for iteration, _ in waits])),
+        _short(_mean([seconds for _, seconds in waits])),
+        f"{statistics.fmean(o.iteration for o in outcomes):.0f}",
+        f"{statistics.fmean(o.seconds for o in outcomes):.1f}",
+    ]
 
 
-def first_at(folder: Path, config: Experiment, target: float | None) -> tuple[int, float] | None:
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def troubles(done: Sequence[tuple[Run, Outcome]]) -> list[str]:
+    """Say of every run that did not end well how it ended."""
+    return [
+        f"{run.label}: {outcome.status}"
+        for run, outcome in done
+        if outcome.status in ("diverged", "interrupted")
+    ]
+
+
+def first_at(run: Run, target: float | None) -> tuple[int, float] | None:
     """Return iteration and seconds of the first evaluation at which a run had reached a target."""
-    for iteration, seconds, value in evaluations(folder, config.metric):
-        if target is not None and (value >= target if config.mode == "max" else value <= target):
+    for iteration, seconds, value in evaluations(run.folder, run.config.metric):
+        reached = target is not None and (
+            value >= target if run.config.mode == "max" else value <= target
+        )
+        if reached:
             return iteration, seconds
     return None

@@ -14,7 +14,7 @@ from snopt.lab.config import (
     Scale,
 )
 from snopt.lab.optimizers import find
-from snopt.lab.recipes.scales import smoke
+from snopt.lab.recipes.setups import smoke
 from snopt.lab.train import TrainConfig
 
 __all__ = ["digits", "spirals", "two_moons"]

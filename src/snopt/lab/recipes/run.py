@@ -3,19 +3,88 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
 from snopt.lab.config import Experiment
 from snopt.lab.recipes.build import build
-from snopt.lab.recipes.settings import as_dict, from_dict
-from snopt.lab.train import Listener, Outcome, join, read_records, train
+from snopt.lab.recipes.settings import from_dict
+from snopt.lab.report.read import read_run
+from snopt.lab.train import Listener, Outcome, join, train
 
-__all__ = ["describe", "evaluations", "experiment_of", "lengthened", "recorded", "run"]
+__all__ = [
+    "Run",
+    "Watch",
+    "describe",
+    "evaluations",
+    "experiment_of",
+    "lengthened",
+    "recorded",
+    "rotated",
+    "run",
+    "seeded",
+]
+
+Anything = TypeVar("Anything")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an experiment, done or to be done.
+
+    Attributes:
+        config: what is run.
+        folder: where its record goes.
+    """
+
+    config: Experiment
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        """What to call it on the screen."""
+        return f"{self.config.optimizer.name}, seed {self.config.train.seed}"
+
+    def finish(self, watch: Watch = lambda _: ()) -> Outcome:
+        """Return how it ended: read from its record, or run, on from where it was stopped.
+
+        Args:
+            watch: makes the listeners, if it is run.
+        """
+        known = recorded(self.config, self.folder)
+        return known or run(self.config, self.folder, resume=True, listeners=watch(self))
+
+
+Watch: TypeAlias = Callable[[Run], Sequence[Listener]]
+
+
+def seeded(configs: Sequence[Experiment], seeds: int) -> list[tuple[int, Experiment]]:
+    """Put several experiments with several seeds in order: places among them, and experiments.
+
+    Seeds are the outer loop, and each begins with another experiment: whatever slows the machine
+    down for a while hits all of them alike. Seeds count from the experiments' own.
+    """
+    made = []
+    for k in range(seeds):
+        for place in rotated(range(len(configs)), k):
+            train = configs[place].train
+            made.append((place, replace(configs[place], train=replace(train, seed=train.seed + k))))
+    return made
+
+
+def rotated(items: Sequence[Anything], turn: int) -> list[Anything]:
+    """Return the items, beginning with another one at each turn.
+
+    Example:
+        >>> rotated("abc", 1), rotated("abc", 3)
+        (['b', 'c', 'a'], ['a', 'b', 'c'])
+    """
+    start = turn % len(items)
+    return [*items[start:], *items[:start]]
 
 
 def run(
@@ -54,7 +123,7 @@ def describe(config: Experiment) -> dict[str, Any]:
         "task": config.task,
         "optimizer": config.optimizer.name,
         "seed": config.train.seed,
-        "experiment": as_dict(config),
+        "experiment": asdict(config),
     }
 
 
@@ -96,17 +165,17 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
         raise ValueError(
             f"{folder} holds a run with other settings; choose another --out, or remove it"
         )
-    ends = [record for record in read_records(folder) if record["kind"] == "end"]
-    if not ends or ends[-1].get("status") not in ("finished", "target", "budget", "diverged"):
+    end = read_run(folder).records.end
+    if end is None or end.get("status") not in ("finished", "target", "budget", "diverged"):
         return None
     known = [value for *_, value in evaluations(folder, config.metric)]
     choose = max if config.mode == "max" else min
     return Outcome(
-        status=ends[-1]["status"],
-        iteration=ends[-1]["iteration"],
-        seconds=ends[-1]["seconds"],
+        status=end["status"],
+        iteration=end["iteration"],
+        seconds=end["seconds"],
         best=choose(known) if known else None,
-        last=ends[-1].get("final", {}),
+        last=end.get("final", {}),
         folder=folder,
         message="read from its record",
     )
@@ -115,11 +184,9 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
 def evaluations(folder: Path, metric: str) -> list[tuple[int, float, float]]:
     """Read the validation metric of a run: iterations, seconds and values that are finite."""
     return [
-        (record["iteration"], record["seconds"], record["metrics"][metric])
-        for record in read_records(folder)
-        if record["kind"] == "eval" and record["split"] == "valid"
-        # JSON has no word for what is not finite: it is null there.
-        if record["metrics"].get(metric) is not None
+        (record.iteration, record.seconds, record.values[metric])
+        for record in read_run(folder).records.evals.get("valid", [])
+        if metric in record.values
     ]
 
 

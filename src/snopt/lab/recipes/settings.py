@@ -5,20 +5,15 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from snopt.base.errors import unknown
 from snopt.lab.config import Experiment
 
-__all__ = ["as_dict", "from_dict", "with_settings"]
+__all__ = ["from_dict", "with_settings"]
 
 Frozen = TypeVar("Frozen")
-
-
-def as_dict(config: Experiment) -> dict[str, Any]:
-    """Return a configuration as nested dictionaries, ready for JSON."""
-    return asdict(config)
 
 
 def from_dict(kind: type[Frozen], values: Mapping[str, Any]) -> Frozen:

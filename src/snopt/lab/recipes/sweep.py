@@ -15,9 +15,9 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
-from snopt.lab.recipes.run import recorded, run
-from snopt.lab.recipes.settings import as_dict, from_dict
-from snopt.lab.train import Listener
+from snopt.lab.recipes.run import Run, Watch
+from snopt.lab.recipes.settings import from_dict
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 __all__ = ["Result", "SweepConfig", "Tally", "open_study", "results", "tally", "work"]
-
-Watch = Callable[[Experiment, Path], Sequence[Listener]]
 
 RETRIES = 2
 """How often a trial is retried whose process died: the trial may be the cause."""
@@ -97,7 +94,7 @@ def open_study(config: SweepConfig) -> Study:
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(**options)
         _await_plan(study, config)
-    study.set_user_attr("experiment", as_dict(config.base))
+    study.set_user_attr("experiment", asdict(config.base))
     # Trials that the creator of the study did not get to are added here.
     plan = config.plan()
     for index in range(len(_latest(study)), len(plan)):
@@ -197,14 +194,11 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
     """Run one trial; what it returns is the best validation metric."""
     if "plan" not in trial.user_attrs:
         raise _optuna().TrialPruned("another process took the last trial first")
-    experiment = _suggested(config, trial)
     folder = config.out / f"trial-{trial.user_attrs['plan']:03d}"
     trial.set_user_attr("folder", str(folder))
     trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
     try:
-        outcome = recorded(experiment, folder)
-        if outcome is None:
-            outcome = run(experiment, folder, resume=True, listeners=watch(experiment, folder))
+        outcome = Run(suggested(config, trial), folder).finish(watch)
         if outcome.status == "interrupted":
             raise KeyboardInterrupt
     except KeyboardInterrupt:
@@ -220,8 +214,11 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
     return outcome.best
 
 
-def _suggested(config: SweepConfig, trial: Trial) -> Experiment:
-    """Draw the settings of a trial; those of a grid are fixed beforehand."""
+def suggested(config: SweepConfig, trial: Trial) -> Experiment:
+    """Draw the settings of a trial; those of a grid are fixed beforehand.
+
+    Examples are held out for validation, whatever the experiment says: they are what chooses.
+    """
     base = config.base
     points = grid(base.optimizer.name)
     rates = [point["lr"] for point in points]
@@ -231,7 +228,7 @@ def _suggested(config: SweepConfig, trial: Trial) -> Experiment:
         lr=trial.suggest_float("lr", min(rates), max(rates), log=True),
         weight_decay=trial.suggest_categorical("weight_decay", decays),
     )
-    return replace(base, optimizer=optimizer)
+    return replace(base, data=replace(base.data, hold_out=True), optimizer=optimizer)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,22 +17,31 @@ __all__ = ["Classification", "Density"]
 
 
 @dataclass
-class Classification:
-    """Classes of images, series or points: cross-entropy, and accuracy.
+class _Learned:
+    """Parts of a data set to learn from, to choose by and to report on.
 
     Attributes:
         name: what the task is called.
         train: examples to learn from.
         valid: examples to choose by.
         test: examples to report on; None if nothing is to be reported.
+        metric: what it is judged by.
+        mode: whether more or less of that is better.
     """
 
     name: str
     train: Dataset
     valid: Dataset
     test: Dataset | None
-    metric: str = "accuracy"
-    mode: Literal["max", "min"] = "max"
+    metric: ClassVar[str]
+    mode: ClassVar[Literal["max", "min"]]
+
+
+class Classification(_Learned):
+    """Classes of images, series or points: cross-entropy, and accuracy."""
+
+    metric = "accuracy"
+    mode = "max"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the mean cross-entropy."""
@@ -51,23 +60,11 @@ class Classification:
         return flow_pictures(model, shown.x, labels(shown))
 
 
-@dataclass
-class Density:
-    """The density of points: negative log-likelihood, in nats.
+class Density(_Learned):
+    """The density of points: negative log-likelihood, in nats."""
 
-    Attributes:
-        name: what the task is called.
-        train: examples to learn from.
-        valid: examples to choose by.
-        test: examples to report on; None if nothing is to be reported.
-    """
-
-    name: str
-    train: Dataset
-    valid: Dataset
-    test: Dataset | None
-    metric: str = "nll"
-    mode: Literal["max", "min"] = "min"
+    metric = "nll"
+    mode = "min"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the mean negative log-likelihood, and the regularisers that the model has."""

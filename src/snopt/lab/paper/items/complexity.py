@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from snopt.lab.config import Experiment, Scale
-from snopt.lab.paper.curves import clean
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.lab.paper.items.accuracy import OPTIMIZERS, tasks_of
+from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
+from snopt.lab.paper.curves import clean, legend
+from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.iterations import amortised, measure_iterations, typical_ratio
-from snopt.lab.paper.jobs import Measurement, read_measurement
+from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.names import METHODS, TASKS
 from snopt.lab.paper.published import PublishedTable, published
 from snopt.lab.paper.scales import configuration
@@ -44,9 +44,9 @@ def measurement(space: Space, task: str) -> Measurement:
     return Measurement(space.measurement(f"complexity-{task}"), measure)
 
 
-def jobs(space: Space) -> list[Job]:
-    """List a measurement for every data set."""
-    return [measurement(space, task) for task in tasks_of(space)]
+def measurements(space: Space) -> dict[str, Measurement]:
+    """Return the job of every data set."""
+    return {task: measurement(space, task) for task in tasks_of(space)}
 
 
 def result(space: Space) -> Result:
@@ -55,8 +55,8 @@ def result(space: Space) -> Result:
     seconds: dict[str, dict[str, list[float]]] = {}
     megabytes: dict[str, dict[str, list[float]]] = {}
     refreshes: list[list[Cell]] = []
-    for task in tasks_of(space):
-        found = read_measurement(measurement(space, task).folder)
+    for task, job in measurements(space).items():
+        found = job.read()
         every = found["refresh_every"]
         times = found["seconds"]
         seconds[task] = {name: amortised(times[name], every[name]) for name in OPTIMIZERS}
@@ -113,7 +113,7 @@ def bars(costs: dict[str, dict[str, list[float]]], paper: PublishedTable) -> dic
 
 def notes(space: Space) -> list[str]:
     """Say how it was measured."""
-    found = {task: read_measurement(measurement(space, task).folder) for task in tasks_of(space)}
+    found = {task: job.read() for task, job in measurements(space).items()}
     machine = next(iter(found.values()))["environment"]
     said = [
         f"{ROUNDS[space.scale]} rounds, in each every method in turn; medians, and of ratios the "
@@ -153,15 +153,14 @@ def draw(figure: Any, found: Result) -> None:
         axis.set_axisbelow(True)
         axis.axhline(1, color="black", linestyle="--", linewidth=0.8)
         clean(axis, "", "relative to Adam", title)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    legend(figure, 3)
 
 
 COMPLEXITY = Item(
     "complexity",
     ("fig:complexity", "table:runtime", "table:memory"),
     "Seconds and memory of an iteration",
-    jobs,
+    lambda space: list(measurements(space).values()),
     result,
     draw,
 )

@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from snopt.lab.config import Scale
 from snopt.lab.data import DataNotFound, load
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.derivatives import PRODUCTS, Truth, fine_truth, measure_errors, truth
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.lab.paper.jobs import Measurement, read_measurement
+from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import CASES, Problem, conv, image, mlp
 from snopt.lab.paper.published import published
 from snopt.lab.report.figures import PALETTE
@@ -121,18 +121,13 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
     return made
 
 
-def jobs(space: Space) -> list[Job]:
-    """List the measurements."""
-    return list(measurements(space).values())
-
-
 def result(space: Space) -> Result:
     """Gather errors at the paper's tolerance, beside the paper's."""
     solvers = list(GRADES[space.scale])
     curves: dict[str, Any] = {}
     said = notes(space)
     for (name, method), job in measurements(space).items():
-        found = read_measurement(job.folder)
+        found = job.read()
         title = f"{CASES_AT[space.scale][name].title}, m={found['m']}, n={found['n']}"
         for contender, points in found["methods"][method].items():
             line = curves.setdefault(title, {}).setdefault(contender, {})
@@ -228,15 +223,14 @@ def draw(figure: Any, found: Result) -> None:
             axis.minorticks_off()
             clean(axis, "tolerance" if method == "dopri5" else "step", "", f"{title}, {method}")
         row[0].set_ylabel("relative error")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    legend(figure, 3, "lower")
 
 
 DERIVATIVE_ERRORS = Item(
     "adj2-error",
     ("table:adj2-error",),
     "Errors of first and second derivatives",
-    jobs,
+    lambda space: list(measurements(space).values()),
     result,
     draw,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,10 @@ from torch import Tensor, nn
 
 from snopt.adjoint import NeuralODE
 from snopt.lab.config import Experiment, OptimizerName, Scale
-from snopt.lab.paper.arms import Arm, finals_text, trainings
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.lab.paper.items.accuracy import tuned_arms
-from snopt.lab.paper.jobs import Measurement, failure, read_measurement
-from snopt.lab.paper.names import METHODS, TASKS, stat_text
+from snopt.lab.paper.arms import Arm, Found, arm_table, trainings, tuned_arms
+from snopt.lab.paper.item import Cell, Item, Job, Result, Space
+from snopt.lab.paper.jobs import Measurement, failure
+from snopt.lab.paper.names import TASKS, stat_text
 from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import SEEDS, cut_note
 from snopt.lab.recipes.build import build_parts, build_task
@@ -108,28 +108,27 @@ def block_and_state(model: nn.Module, x: Tensor) -> tuple[NeuralODE, Tensor]:
 def result(space: Space) -> Result:
     """Gather means over seeds, beside the paper's."""
     paper = published("table:reg")
-    rows: list[list[Cell]] = []
-    for arm in arms_of(space)[0]:
-        found = [read_measurement(job.folder) for job in measurements(space, arm)]
-        total = stat(each["kinetic"] + each["jacobian"] for each in found)
-        row = {"adam": "adam", "snopt_amortized": "snopt"}.get(arm.name, "")
-        rows.append(
-            [
-                METHODS[arm.name],
-                stat_text(stat(each["nfe"] for each in found)),
-                stat_text(total),
-                stat_text(stat(each["jacobian"] for each in found)),
-                stat_text(stat(each["kinetic"] for each in found)),
-                finals_text(space, arm),
-                paper.text(row, "nfe"),
-                paper.text(row, "regularization"),
-            ]
-        )
-    columns = ["method", "NFE", "regularisation", "∫‖∇F‖²", "∫‖F‖²", "test accuracy, %"]
-    columns += [f"paper, Table {paper.number}: NFE", "paper: regularisation"]
+
+    def mean(*names: str) -> Callable[[Found], Cell]:
+        def cell(found: Found) -> Cell:
+            measured = [job.read() for job in measurements(space, found.arm)]
+            return stat_text(stat(sum(each[name] for name in names) for each in measured))
+
+        return cell
+
+    columns = {
+        "method": None,
+        "NFE": mean("nfe"),
+        "regularisation": mean("kinetic", "jacobian"),
+        "∫‖∇F‖²": mean("jacobian"),
+        "∫‖F‖²": mean("kinetic"),
+        "test accuracy, %": None,
+        f"paper, Table {paper.number}: NFE": lambda found: paper.text(found.arm.row, "nfe"),
+        "paper: regularisation": lambda found: paper.text(found.arm.row, "regularization"),
+    }
     task = TASK[space.scale]
     caption = f"Trained flows on {TASKS.get(task, task)}."
-    return Result([Table(caption, columns, rows)], notes(space))
+    return Result([arm_table(caption, space, arms_of(space)[0], columns)], notes(space))
 
 
 def notes(space: Space) -> list[str]:

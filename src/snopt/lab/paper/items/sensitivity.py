@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from snopt.lab.config import OptimizerName
+from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
 from snopt.lab.paper.curves import clean
 from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.lab.paper.items.accuracy import OPTIMIZERS, tasks_of
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.names import METHODS, TASKS
 from snopt.lab.paper.tuning import final, tuning_jobs

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from snopt.lab.config import Scale
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.growth import AXES, METHODS, Size, slope
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.lab.paper.jobs import Measurement, read_measurement
+from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.live_tensors import peak_megabytes
 from snopt.lab.paper.published import published
 from snopt.lab.report.figures import PALETTE
@@ -57,15 +57,10 @@ def measurement(space: Space, axis: str) -> Measurement:
     return Measurement(folder, partial(measure, axis, space.scale))
 
 
-def jobs(space: Space) -> list[Job]:
-    """List a measurement for all that can grow."""
-    return [measurement(space, axis) for axis in GROWING]
-
-
 def result(space: Space) -> Result:
     """Fit the exponents."""
     paper = published("table:memory-comp")
-    curves = {axis: read_measurement(measurement(space, axis).folder) for axis in GROWING}
+    curves = {axis: measurement(space, axis).read() for axis in GROWING}
     rows: list[list[Cell]] = []
     for method, row in ROWS.items():
         cells: list[Cell] = []
@@ -111,15 +106,14 @@ def draw(figure: Any, found: Result) -> None:
             panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             panel.minorticks_off()
         clean(panel, TITLES[name], "MB" if name == "m" else "")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    legend(figure, 4)
 
 
 STORAGE = Item(
     "memory-comp",
     ("table:memory-comp",),
     "Growth of storage",
-    jobs,
+    lambda space: [measurement(space, axis) for axis in GROWING],
     result,
     draw,
 )
