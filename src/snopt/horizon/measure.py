@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass
 class _Sums:
-    """What has arrived since the last step. Tapes hold it, so it must hold neither tape nor block."""
+    """What has arrived since the last step. Tapes hold it: it must hold no tape and no block."""
 
     slope: Tensor | float = 0.0
     running: float = 0.0

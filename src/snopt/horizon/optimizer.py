@@ -60,10 +60,10 @@ class HorizonOptimizer:
         Q_T = \bar s + \bar\ell + P', \qquad Q_{TT} = \bar s^2 + P'', \qquad
         Q_{Tu} = \bar s\, \bar Q_u
 
-    with s = Φ_xᵀF, the slope of the loss in T. Bars are moving averages over iterations (decay 0.99,
-    without bias at the start), which go on from update to update; the *average* is squared, since
-    the square of a minibatch's slope is mostly noise. A measurement costs one evaluation of the
-    field an iteration, at the end of the solve.
+    with s = Φ_xᵀF, the slope of the loss in T. Bars are moving averages over iterations (decay
+    0.99, without bias at the start), which go on from update to update. The *average* is squared,
+    since the square of a minibatch's slope is mostly noise. A measurement costs one evaluation of
+    the field an iteration, at the end of the solve.
 
     ============  ===========================================================================
     policy        δT
@@ -83,9 +83,8 @@ class HorizonOptimizer:
         blocks: A :class:`snopt.NeuralODE`, several, or a model that contains some.
         lr: Learning rate η.
         penalty: The weight c, or a function of T (a 0-d tensor) by torch operations. It is
-            weighed against the loss as it is: for a mean over examples c does not depend on the
-            batch size, for a sum it grows with it. The default is 6e-4 · 128, from the authors'
-            scripts.
+            weighed against the loss as it is, which should be a mean over examples: c then does
+            not depend on the batch size. The default is 6e-4 · 128, from the authors' scripts.
         every: Iterations from one update to the next.
         policy: How terms become a step: one of the names above, or a function.
         running_cost: ℓ(t, x, params), a number, if the cost has an integral over the path that is
