@@ -61,11 +61,11 @@ class Target:
     def loss(self):
         return 0.5 * (self.block(self.x0) - 1.0).square().mean()
 
-    def run(self, updates):
+    def run(self, iterations):
         """The horizons after each update."""
-        for _ in range(updates):
+        for _ in range(iterations):
             self.loss().backward()
-            self.optimizer.step(self.loss)
+            self.optimizer.step()
         return [record.horizon for record in self.optimizer.history]
 
     def updates_until(self, tolerance, most):

@@ -8,94 +8,68 @@ from torch import nn
 
 import snopt
 from snopt.horizon import HorizonOptimizer
+from snopt.horizon.averages import DECAY
 from tests.horizon.problems import DTYPE, Target
 
-SECOND_ORDER = ["feedback", "newton"]
 
-
-@pytest.mark.parametrize("curvature", ["gradient", "examples", "exact"])
-@pytest.mark.parametrize("policy", SECOND_ORDER)
+@pytest.mark.parametrize("policy", ["feedback", "newton"])
 @pytest.mark.parametrize("k", [0.4, -3.0])
-def test_the_best_horizon_is_found(policy, curvature, k):
+def test_the_best_horizon_is_found(policy, k):
     """Also by a field that runs the other way, for a solve backwards in time."""
     start = math.copysign(0.2, k)
-    target = Target(k=k, c=0.05, start=start, policy=policy, curvature=curvature, lr=0.5)
-    assert target.run(60)[-1] == pytest.approx(target.best, rel=0.02)
+    target = Target(k=k, c=0.05, start=start, policy=policy, lr=0.5)
+    assert target.run(150)[-1] == pytest.approx(target.best, rel=0.02)
 
 
-@pytest.mark.parametrize(("curvature", "updates"), [("gradient", 40), ("exact", 20)])
-def test_one_learning_rate_serves_all_scales_and_beats_the_gradient(curvature, updates):
+def test_one_learning_rate_serves_all_scales_and_beats_the_gradient():
     """The baseline at the rate that is best for k = 3 creeps for k = 0.3, where the cost is flat.
 
     The slope of the cost is (c + k²)(T - T*): a rate of 1 / (c + 9) is Newton's own for k = 3.
     """
-    c = 0.01
-    for k, start in ((3.0, 1.0), (0.3, 1.0)):
-        second = Target(k=k, c=c, start=start, curvature=curvature, lr=0.5)
-        second_updates = second.updates_until(0.03 * second.best, most=80)
-        assert second_updates <= updates
+    c = 0.05
+    for k in (3.0, 0.3):
+        second = Target(k=k, c=c, start=1.0, lr=0.5)
+        second_updates = second.updates_until(0.03 * second.best, most=150)
+        assert second_updates <= 110
     first = Target(k=0.3, c=c, start=1.0, policy="gradient", lr=1 / (c + 9.0))
-    assert first.updates_until(0.03 * first.best, most=300) > 5 * second_updates
+    assert first.updates_until(0.03 * first.best, most=150) > 5 * second_updates
 
 
-@pytest.mark.parametrize("curvature", ["gradient", "examples", "exact"])
-def test_a_horizon_that_starts_far_too_short_recovers(curvature):
-    target = Target(k=1.0, c=0.05, start=0.05, curvature=curvature, lr=0.1)
-    path = target.run(150)
+def test_a_horizon_that_starts_far_too_short_recovers():
+    target = Target(k=1.0, c=0.05, start=0.05, every=20, lr=0.1)
+    path = target.run(1200)
     assert path[-1] == pytest.approx(target.best, rel=0.03)
     assert min(path) > 0.05
-    assert max(path) < 1.3 * target.best
+    assert max(path) < 2 * target.best
 
 
-@pytest.mark.parametrize(("curvature", "lr"), [("gradient", 1.0), ("exact", 0.1)])
-def test_a_horizon_that_starts_far_too_long_comes_back_without_diverging(curvature, lr):
-    target = Target(k=1.0, c=0.05, start=10.0, curvature=curvature, lr=lr)
-    path = target.run(120)
-    assert path[-1] == pytest.approx(target.best, rel=0.03)
-    assert max(path) < 10.0
-    assert min(path) > 0.7 * target.best
-
-
-def test_gradients_as_curvature_make_short_steps_far_away():
+def test_the_squared_slope_makes_short_steps_far_away():
     """(Φ_xᵀF)² grows faster than Φ_xᵀF: the step is about lr / Φ_xᵀF, however far it is to go."""
     target = Target(k=1.0, c=0.05, start=10.0, lr=0.1)
     (path,) = target.run(1)
     assert 10.0 - path == pytest.approx(0.1 / 9.0, rel=0.1)
 
 
-def test_a_growing_batch_finds_the_same_horizon():
-    """The mean over equal examples is one of them, whatever the reading."""
-    paths = [Target(n=n, curvature="examples", lr=0.3).run(10) for n in (1, 7)]
-    assert paths[0] == pytest.approx(paths[1], rel=1e-12)
-
-
 # ----------------------------------------------------------------------------- overshoot
 
-K, C = 1.0, 0.05
+K, C, EVERY = 1.0, 0.05, 10
 BEST = K / (C + K * K)
-#: The paper's curvature at the optimum, where it has all but faded, and the rate it allows.
+#: The paper's curvature at the optimum, where the slope has all but faded.
 FADED = C + (K * (K * BEST - 1.0)) ** 2
-CRITICAL = 2 * FADED / (C + K * K)
+#: What an update leaves of the averages before it, and the rate up to which T settles.
+KEPT = DECAY**EVERY
+CRITICAL = 2 * FADED / (C + K * K * (1 - KEPT) / (1 + KEPT))
 
 
-def distance(lr, updates=150, **kwargs):
+def distance(lr, updates=80):
     """How far from the optimum the iteration is after a while, having started next to it."""
-    return abs(Target(K, C, 1.001 * BEST, lr=lr, **kwargs).run(updates)[-1] - BEST) / BEST
+    target = Target(K, C, 1.001 * BEST, lr=lr, every=EVERY, max_change=None)
+    return max(abs(T - BEST) / BEST for T in target.run(EVERY * updates)[-10:])
 
 
-def test_the_papers_step_is_stable_below_the_critical_rate_and_overshoots_above():
-    assert distance(0.9 * CRITICAL, max_change=None) < 1e-6
-    assert distance(1.1 * CRITICAL, max_change=None) > 0.01
-
-
-def test_the_losss_own_curvature_does_not_overshoot():
-    for lr in (1.1 * CRITICAL, 1.0, 1.9):
-        assert distance(lr, max_change=None, curvature="exact") < 1e-4
-
-
-def test_a_bounded_change_holds_an_overshooting_step_near_the_optimum():
-    assert distance(1.0, max_change=None) > 0.1
-    assert distance(1.0, max_change=0.2) < 0.02
+def test_the_step_is_stable_below_the_critical_rate_and_overshoots_above():
+    assert distance(0.9 * CRITICAL) < 1e-4
+    assert distance(1.15 * CRITICAL) > 0.01
 
 
 # ----------------------------------------------------------- parameters that move as well

@@ -1,13 +1,11 @@
-"""Steps, the trust region and the bounds, as plain numbers."""
+"""Steps and their bounds, as plain numbers."""
 
 import pytest
 
 from snopt.base.errors import InvalidTimes, UnknownName
 from snopt.horizon.policy import (
     POLICIES,
-    SMALLEST,
     Bounds,
-    Trust,
     feedback,
     gradient,
     newton,
@@ -38,26 +36,9 @@ def test_negative_curvature_still_descends(policy):
 
 
 def test_a_change_is_limited_both_ways():
-    assert Trust(0.2, 0.2).allow(5.0).last == 0.2
-    assert Trust(0.2, 0.2).allow(-5.0).last == -0.2
-    assert Trust(0.2, 0.2).allow(0.1).last == 0.1
-
-
-def test_a_step_back_is_at_most_half_as_long_and_trust_returns():
-    trust = Trust(0.4, 0.4).allow(1.0).allow(-1.0)
-    assert trust.last == -0.2
-    trust = trust.allow(1.0)
-    assert trust.last == 0.1
-    for _ in range(20):
-        trust = trust.allow(1.0)
-    assert trust.last == 0.4
-
-
-def test_trust_is_never_lost_altogether():
-    trust, sign = Trust(0.4, 0.4), 1.0
-    for _ in range(50):
-        trust, sign = trust.allow(sign), -sign
-    assert abs(trust.last) == SMALLEST
+    bounds = Bounds(0.1, max_change=0.2)
+    for wanted, length in ((5.0, 1.2), (-5.0, 0.8), (0.1, 1.1)):
+        assert bounds.move(1.0, 0.0, wanted) == pytest.approx(length)
 
 
 @pytest.mark.parametrize("direction", [1.0, -1.0])

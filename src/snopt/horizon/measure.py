@@ -1,18 +1,13 @@
 r"""What a training call of a block says about its horizon.
 
 One forward hook on the block evaluates the field once, at the end of the solve; one hook on the
-block's output waits for its gradient :math:`\Phi_x`. What is kept of them is the product of the
-two for each example i of the batch,
+block's output waits for its gradient :math:`\Phi_x`. What is kept is the product of the two,
+:math:`\Phi_x^\top F`.
 
-.. math:: r_i = \sum_k (\Phi_x)_{ik} F_{ik}, \qquad \sum_i r_i = \Phi_x^\top F .
-
-**Examples.** The first axis of the state is the batch if some part of it has a second axis and
-all parts agree in the first; otherwise the state is one example. For a loss that is a mean over N
-examples, :math:`r_i = s_i / N` with the slope :math:`s_i` of the example's own loss.
-
-**Several calls.** Products add up over everything between two steps, as gradients in ``.grad``
-do. Calls in one forward pass (the intervals of an ODE-RNN) are about the same examples and add
-up example by example; a call after a gradient has arrived (accumulation) is about others.
+Products add up over everything between two steps, as gradients in ``.grad`` do: over the calls of
+one forward pass (the intervals of an ODE-RNN), and over passes (accumulation). A running cost adds
+up over the calls of a pass and is averaged over passes; a call after a gradient has arrived begins
+the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,39 +25,7 @@ from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves, real_dtype
 from snopt.second_order.flat_problem import RunningCost
 
-__all__ = [
-    "Curvature",
-    "Listener",
-    "Measured",
-    "Reduction",
-    "ends_at_horizon",
-    "examples",
-    "row_products",
-]
-
-Curvature: TypeAlias = Literal["gradient", "examples", "exact"]
-Reduction: TypeAlias = Literal["mean", "sum"]
-
-
-def examples(state: State) -> int:
-    """The number of examples in a state; see the module's docstring.
-
-    Args:
-        state: A tensor or a nested tuple of tensors.
-
-    Returns:
-        The size of the batch, or 1.
-
-    Example:
-        >>> examples(torch.zeros(8, 3)), examples((torch.zeros(8, 3), torch.zeros(8)))
-        (8, 8)
-        >>> examples(torch.zeros(8)), examples((torch.zeros(8, 3), torch.zeros(())))
-        (1, 1)
-    """
-    parts = list(leaves(state))
-    firsts = {part.shape[0] if part.ndim else 0 for part in parts}
-    batched = len(firsts) == 1 and any(part.ndim > 1 for part in parts)
-    return firsts.pop() if batched else 1
+__all__ = ["Listener", "Measured", "ends_at_horizon"]
 
 
 def ends_at_horizon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -82,75 +45,35 @@ def ends_at_horizon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return (args[1] if len(args) > 1 else kwargs.get("t")) is None
 
 
-def row_products(Phi_x: Tensor, F: Tensor, N: int) -> Tensor:
-    """The products r_i of gradient and field, one an example.
-
-    Args:
-        Phi_x: Gradient of the loss.
-        F: The field there.
-        N: Number of examples.
-
-    Returns:
-        ``[N]``, at least in single precision.
-
-    Example:
-        >>> row_products(torch.ones(2, 3), torch.arange(6.0).reshape(2, 3), 2)
-        tensor([ 3., 12.])
-    """
-    dtype = torch.promote_types(Phi_x.dtype, torch.float32)
-    product = Phi_x.to(dtype).conj() * F.to(dtype)
-    if product.is_complex():
-        product = product.real
-    return product.reshape(N, -1).sum(1)
-
-
-@dataclass
+@dataclass(frozen=True)
 class Measured:
     r"""What was measured between two steps.
 
     Attributes:
-        examples: N, over all passes.
-        slope: :math:`\Phi_x^\top F = \sum_i r_i`.
-        squares: :math:`\sum_i r_i^2`.
+        slope: :math:`\Phi_x^\top F`.
         running: The running cost at the horizon, a mean over passes.
         before: The field's parameters at the first call.
     """
 
-    examples: int
     slope: float
-    squares: float
     running: float
     before: list[Tensor]
 
-    def squared_slopes(self, reduction: Reduction) -> float:
-        r"""The mean (or sum) over examples of :math:`s_i^2`, the squared slope of its own loss.
 
-        Args:
-            reduction: Whether the loss is a mean or a sum over examples.
+@dataclass
+class _Sums:
+    """What has arrived since the last step. Tapes hold it: it must hold no tape and no block."""
 
-        Returns:
-            The curvature of ``"examples"``.
+    slope: Tensor | float = 0.0
+    running: float = 0.0
+    passes: int = 0
+    arrived: bool = False  # in the present pass
 
-        Example:
-            Two examples whose slopes are 1 and -1, as a mean loss gives them:
-
-            >>> measured = Measured(2, 0.5 - 0.5, 0.25 + 0.25, 0.0, [])
-            >>> measured.slope**2, measured.squared_slopes("mean")
-            (0.0, 1.0)
-        """
-        return self.squares * (self.examples if reduction == "mean" else 1)
-
-
-class _Pass:
-    """Products of the calls of one forward pass, by number of examples."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Tensor] = {}
-        self.running = 0.0
-
-    def add(self, rows: Tensor) -> None:
-        N = len(rows)
-        self.rows[N] = self.rows[N] + rows if N in self.rows else rows
+    def add(self, slope: Tensor, running: float) -> None:
+        self.slope = self.slope + slope
+        self.running += running
+        self.passes += not self.arrived
+        self.arrived = True
 
 
 class Listener:
@@ -176,14 +99,12 @@ class Listener:
         weakref.finalize(self, handle.remove)
 
     def _forget(self) -> None:
-        self._pass: _Pass | None = None
-        self._passes, self._examples = 0, 0
-        self._slope, self._squares, self._running = 0.0, 0.0, 0.0
+        self._sums = _Sums()
         self._before: list[Tensor] = []
 
     @property
     def params(self) -> list[nn.Parameter]:
-        """The field's parameters, frozen ones too: they may be thawed within a window."""
+        """The field's parameters, frozen ones too: they may be thawed later."""
         return list(self.block.field.parameters())
 
     def _u(self) -> tuple[nn.Parameter, ...]:
@@ -195,9 +116,7 @@ class Listener:
         Args:
             output: x(T), on the tape.
         """
-        if self._pass is None or self._pass.rows:
-            self._fold()
-            self._pass = _Pass()
+        self._sums.arrived = False
         if self._keep_parameters and not self._before:
             self._before = [p.detach().clone() for p in self.params]
         field, first = self.block.field, next(leaves(output))
@@ -207,22 +126,10 @@ class Listener:
             F = field(t, x)
             cost = self._running_cost
             running = 0.0 if cost is None else float(cost(t, x, self._u()))
-        N, here = examples(output), self._pass
         unpaid = [running]  # the call's running cost counts once, with its first gradient
         for part, slope in zip(leaves(output), leaves(F), strict=True):
             if part.requires_grad:
-                part.register_hook(_arrival(here, slope, N, unpaid))
-
-    def _fold(self) -> None:
-        """Turn the products of a finished pass into sums, so that memory stays bounded."""
-        if self._pass is not None and self._pass.rows:
-            self._passes += 1
-            self._running += self._pass.running
-            for N, rows in self._pass.rows.items():
-                self._examples += N
-                self._slope += float(rows.sum())
-                self._squares += float(rows.square().sum())
-        self._pass = None
+                part.register_hook(_arrival(self._sums, slope, unpaid))
 
     def collect(self) -> Measured | None:
         """Return what was measured since the last call, and forget it.
@@ -230,29 +137,23 @@ class Listener:
         Returns:
             None if no gradient has reached the block.
         """
-        self._fold()
-        found = None
-        if self._passes:
-            found = Measured(
-                self._examples, self._slope, self._squares,
-                self._running / self._passes, self._before,
-            )  # fmt: skip
+        sums, before = self._sums, self._before
         self._forget()
-        return found
+        if not sums.passes:
+            return None
+        return Measured(float(sums.slope), sums.running / sums.passes, before)
 
 
-def _arrival(here: _Pass, F: Tensor, N: int, unpaid: list[float]) -> Callable[[Tensor], None]:
-    """A hook that adds the product of a part's gradient and slope to its pass.
-
-    Not a method of the listener: it lives on the tape, and must hold neither tape nor block.
-    """
+def _arrival(sums: _Sums, F: Tensor, unpaid: list[float]) -> Callable[[Tensor], None]:
+    """A hook that adds the product of a part's gradient and slope."""
 
     def arrived(Phi_x: Tensor) -> None:
         # Gradients are enabled in a backward pass only if it is to be differentiated itself:
         # then this is part of an inner derivative, not the gradient of the loss.
         if not torch.is_grad_enabled():
-            here.add(row_products(Phi_x, F, N))
-            here.running += sum(unpaid)
+            dtype = torch.promote_types(Phi_x.dtype, torch.float32)
+            product = (Phi_x.to(dtype).conj() * F.to(dtype)).sum()
+            sums.add(product.real, sum(unpaid))
             unpaid.clear()
 
     return arrived

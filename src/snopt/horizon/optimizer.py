@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, get_args
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from snopt.adjoint.block import NeuralODE
-from snopt.base.errors import unknown
+from snopt.horizon.averages import Averages, Means
 from snopt.horizon.counts import Counts
-from snopt.horizon.loss_curvature import loss_curvature
-from snopt.horizon.measure import Curvature, Listener, Reduction
-from snopt.horizon.policy import Bounds, Policy, PolicyFunction, Trust, policy_function
+from snopt.horizon.measure import Listener
+from snopt.horizon.policy import Bounds, Policy, PolicyFunction, policy_function
 from snopt.horizon.terms import Penalty, penalty_slopes
-from snopt.horizon.window import Averages, Window, practical_Q_Tu
 from snopt.second_order.flat_problem import RunningCost
 
 __all__ = ["HorizonOptimizer", "Record"]
@@ -30,7 +28,7 @@ class Record(NamedTuple):
         iteration: Number of the call of ``step``.
         block: Which block, in the order given.
         horizon: T after the update.
-        Q_T: Averaged derivative of the cost in T.
+        Q_T: Derivative of the cost in T.
         Q_TT: Its curvature.
         feedback: The feedback term Q_Tu δθ.
     """
@@ -48,8 +46,7 @@ class _Learner:
     """One block and what is known about its horizon."""
 
     listener: Listener
-    trust: Trust | None
-    window: Window = field(default_factory=Window)
+    averages: Averages = field(default_factory=Averages)
 
 
 class HorizonOptimizer:
@@ -60,26 +57,21 @@ class HorizonOptimizer:
     solve, :math:`\frac c2 (T - t_0)^2`, and every few iterations (``eq:feedback``)
 
     .. math:: T \leftarrow T - \eta\, \frac{Q_T + Q_{Tu}\,\delta\theta}{|Q_{TT}|}, \qquad
-        Q_T = \Phi_x^\top F + \ell + P', \qquad Q_{TT} = F^\top \Phi_{xx} F + P''
+        Q_T = \bar s + \bar\ell + P', \qquad Q_{TT} = \bar s^2 + P'', \qquad
+        Q_{Tu} = \bar s\, \bar Q_u
 
-    with terms averaged over the iterations since the last update. They cost one evaluation of the
-    field an iteration, at the end of the solve.
+    with s = Φ_xᵀF, the slope of the loss in T. Bars are moving averages over iterations (decay
+    0.99, without bias at the start), which go on from update to update. The *average* is squared,
+    since the square of a minibatch's slope is mostly noise. A measurement costs one evaluation of
+    the field an iteration, at the end of the solve.
 
     ============  ===========================================================================
     policy        δT
     ============  ===========================================================================
-    ``feedback``  (Q_T + Q_Tu δθ) / |Q_TT|, δθ being what the parameters changed by
+    ``feedback``  (Q_T + Q_Tu δθ) / |Q_TT|, δθ being the parameters' change in this iteration
     ``newton``    Q_T / |Q_TT|
     ``gradient``  Q_T, the first-order baseline
     a function    what it returns for Q_T, Q_TT and Q_Tu δθ
-    ============  ===========================================================================
-
-    ============  ===========================================================================
-    curvature     FᵀΦ_xxF of the batch
-    ============  ===========================================================================
-    ``gradient``  Φ_xx ≈ Φ_x Φ_xᵀ, the batch being one state: the square of the mean slope
-    ``examples``  the same for each example: the mean of the squared slopes, far larger
-    ``exact``     the loss's own, by second differences; ``step`` needs a closure
     ============  ===========================================================================
 
     Updates that cannot be trusted (no gradient reached the block, something is not finite, no
@@ -90,17 +82,17 @@ class HorizonOptimizer:
     Args:
         blocks: A :class:`snopt.NeuralODE`, several, or a model that contains some.
         lr: Learning rate η.
-        penalty: The weight c, or a function of T (a 0-d tensor) by torch operations.
+        penalty: The weight c, or a function of T (a 0-d tensor) by torch operations. It is
+            weighed against the loss as it is, which should be a mean over examples: c then does
+            not depend on the batch size. The default is 6e-4 · 128, from the authors' scripts.
         every: Iterations from one update to the next.
         policy: How terms become a step: one of the names above, or a function.
-        curvature: What stands for FᵀΦ_xxF.
         running_cost: ℓ(t, x, params), a number, if the cost has an integral over the path that is
             not part of the loss. (A cost carried in the block's state is part of it.)
         minimum: The shortest length \|T - t0\| to be reached.
         maximum: The longest one.
         max_change: The largest change of the length in one update, relative to it; None to take
             the policy's steps as they are.
-        reduction: Whether the loss is a ``"mean"`` or a ``"sum"`` over examples.
 
     Attributes:
         history: A :class:`Record` of every update.
@@ -124,25 +116,24 @@ class HorizonOptimizer:
         self,
         blocks: nn.Module | Iterable[nn.Module],
         lr: float = 0.1,
-        penalty: Penalty = 0.1,
+        penalty: Penalty = 0.0768,
         every: int = 50,
         policy: Policy | PolicyFunction = "feedback",
         *,
-        curvature: Curvature = "gradient",
         running_cost: RunningCost | None = None,
         minimum: float = 0.01,
         maximum: float | None = None,
-        max_change: float | None = 0.2,
-        reduction: Reduction = "mean",
+        max_change: float | None = 0.5,
     ) -> None:
         self._modules = [blocks] if isinstance(blocks, nn.Module) else list(blocks)
         self.lr, self.penalty, self.every = lr, penalty, every
         self.policy: Policy | PolicyFunction = policy
-        self.curvature: Curvature = curvature
-        self.reduction: Reduction = reduction
         self.running_cost = running_cost
-        self.max_change = max_change
-        self.bounds = Bounds(minimum, math.inf if maximum is None else maximum)
+        self.bounds = Bounds(
+            minimum,
+            math.inf if maximum is None else maximum,
+            math.inf if max_change is None else max_change,
+        )
         self.history: list[Record] = []
         self.counts = Counts()
         self._check()
@@ -152,9 +143,6 @@ class HorizonOptimizer:
 
     def _check(self) -> None:
         policy_function(self.policy)
-        for name, valid in (("curvature", Curvature), ("reduction", Reduction)):
-            if getattr(self, name) not in get_args(valid):
-                raise unknown(name, getattr(self, name), get_args(valid))
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr = {self.lr}: the learning rate must be positive and finite")
         if not callable(self.penalty) and not (math.isfinite(self.penalty) and self.penalty >= 0):
@@ -169,9 +157,9 @@ class HorizonOptimizer:
                 f"minimum = {self.bounds.minimum}, maximum = {self.bounds.maximum}: lengths must "
                 "be positive, the maximum above the minimum"
             )
-        if self.max_change is not None and not 0 < self.max_change < 1:
+        if not self.bounds.max_change > 0:
             raise ValueError(
-                f"max_change = {self.max_change}: a relative change lies between 0 and 1; None "
+                f"max_change = {self.bounds.max_change}: a relative change must be positive; None "
                 "allows any"
             )
 
@@ -184,12 +172,8 @@ class HorizonOptimizer:
                 f"no snopt.NeuralODE among {names}: pass a block, several, or a model that has "
                 "some as submodules"
             )
-        limit = self.max_change
         self._learners = [
-            _Learner(
-                Listener(block, self.running_cost, self._with_feedback),
-                None if limit is None else Trust(limit, limit),
-            )
+            _Learner(Listener(block, self.running_cost, self._with_feedback))
             for block in self.blocks
         ]
 
@@ -200,31 +184,27 @@ class HorizonOptimizer:
 
     # ------------------------------------------------------------------ one iteration
 
-    def step(self, closure: Callable[[], Any] | None = None, *, loss_scale: float = 1.0) -> None:
+    def step(self, *, loss_scale: float = 1.0) -> None:
         """Take in the iteration, and update the horizons if it is time.
 
         Call it after the optimizer's ``step`` and before ``zero_grad``.
 
         Args:
-            closure: Evaluates the model on the batch and returns the loss, without ``backward``.
-                Needed by ``curvature="exact"`` alone, and called at updates alone: three times,
-                and twice more for each further block.
             loss_scale: What the loss was multiplied by before ``backward``
                 (``scaler.get_scale()`` with a GradScaler, before ``scaler.update()``).
-
-        Raises:
-            ValueError: ``curvature="exact"`` without a closure.
         """
-        if self.curvature == "exact" and closure is None:
-            raise ValueError(
-                "curvature='exact' needs the loss: call step(lambda: loss_function(model(x), y))"
-            )
         self.counts.iterations += 1
         with torch.no_grad():
             for learner in self._learners:
                 self._measure(learner, loss_scale)
             if self.counts.iterations % self.every == 0:
-                self._update(closure)
+                for i, (block, learner) in enumerate(zip(self.blocks, self._learners, strict=True)):
+                    device = block.horizon_buffer.device
+                    means = learner.averages.take(block.horizon, device)
+                    if means is None:
+                        self._skip(i, "nothing was measured")
+                    else:
+                        self._move(i, means)
 
     def _measure(self, learner: _Learner, loss_scale: float) -> None:
         measured = learner.listener.collect()
@@ -234,54 +214,36 @@ class HorizonOptimizer:
                 "no gradient reached a block since the last step: it was not called in training "
                 "mode, or with times of its own, or its output was not differentiated",
             )
-            learner.window.miss()
+            learner.averages.miss()
             return
-        slope = measured.slope / loss_scale
-        squares = measured.squared_slopes(self.reduction) / loss_scale**2
-        Q_Tu, change = [], []
+        Q_u, change = [], []
         if self._with_feedback:
             params = learner.listener.params
-            Q_Tu = practical_Q_Tu(slope, _gradients(params))
+            Q_u = _gradients(params)
             change = [p - before for p, before in zip(params, measured.before, strict=True)]
-        if not learner.window.add(slope, squares, measured.running, Q_Tu, change):
+        if not learner.averages.add(measured.slope / loss_scale, measured.running, Q_u, change):
             self.counts.note(
                 "not_finite",
                 "a gradient, the field or a parameter is not finite: the iteration is left out of "
                 "the horizon's averages",
             )
 
-    def _update(self, closure: Callable[[], Any] | None) -> None:
-        bends: list[float | None] = [None] * len(self.blocks)
-        if self.curvature == "exact":
-            assert closure is not None
-            bends = [*loss_curvature(self.blocks, closure, self._modules)]
-        for i, (block, learner) in enumerate(zip(self.blocks, self._learners, strict=True)):
-            window, learner.window = learner.window, Window()
-            averages = window.averages(block.horizon, bends[i], block.horizon_buffer.device)
-            if averages is None:
-                self._skip(i, "nothing was measured")
-            else:
-                self._move(i, averages)
-
-    def _move(self, i: int, averages: Averages) -> None:
+    def _move(self, i: int, means: Means) -> None:
         """Update one horizon."""
-        block, learner, T = self.blocks[i], self._learners[i], averages.horizon
+        block, T = self.blocks[i], means.horizon
         P_T, P_TT = penalty_slopes(self.penalty, T, block.t0)
-        Q_T, Q_TT = averages.slope + P_T, getattr(averages, self.curvature) + P_TT
+        Q_T, Q_TT = means.slope + means.running + P_T, means.slope**2 + P_TT
+        feedback = means.slope * means.along
         if self.policy in ("feedback", "newton") and Q_TT == 0:
             return self._skip(i, "the cost has no curvature in T, so that there is no step to take")
-        step = self.lr * policy_function(self.policy)(Q_T, Q_TT, averages.feedback)
+        step = self.lr * policy_function(self.policy)(Q_T, Q_TT, feedback)
         change = -step / (T - block.t0)
         if not math.isfinite(change):
             return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} give no finite step")
-        if learner.trust is not None:
-            learner.trust = learner.trust.allow(change)
-            change = learner.trust.last
         block.horizon = self.bounds.move(T, block.t0, change)
         self.counts.updates += 1
-        self.history.append(
-            Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, averages.feedback)
-        )
+        record = Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, feedback)
+        self.history.append(record)
         return None
 
     def _skip(self, i: int, why: str) -> None:
@@ -295,13 +257,7 @@ class HorizonOptimizer:
             "lr": self.lr,
             "counts": self.counts.as_dict(),
             "history": [list(record) for record in self.history],
-            "blocks": [
-                {
-                    "trust": learner.trust and learner.trust.as_dict(),
-                    "window": learner.window.as_dict(),
-                }
-                for learner in self._learners
-            ],
+            "blocks": [dict(vars(learner.averages)) for learner in self._learners],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -322,12 +278,9 @@ class HorizonOptimizer:
         self.counts = Counts(**state["counts"])
         self.history = [Record(*record) for record in state["history"]]
         for learner, saved in zip(self._learners, state["blocks"], strict=True):
-            if learner.trust is not None and saved["trust"] is not None:
-                learner.trust = replace(learner.trust, **saved["trust"])
-            learner.window = Window(**saved["window"])
-            window, params = learner.window, learner.listener.params
-            if window.Q_Tu:
-                window.Q_Tu = [part.to(p) for part, p in zip(window.Q_Tu, params, strict=True)]
+            params = learner.listener.params if saved["Q_u"] else []
+            Q_u = [part.to(p) for part, p in zip(saved["Q_u"], params, strict=True)]
+            learner.averages = Averages(**{**saved, "Q_u": Q_u})
             learner.listener.collect()
 
     def __getstate__(self) -> dict[str, Any]:

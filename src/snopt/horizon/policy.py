@@ -1,15 +1,15 @@
 r"""From averaged terms to the next horizon: three policies, and what they are held to.
 
 A policy is a function of Q_T, Q_TT and Q_Tu δθ that returns δT of
-:math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the trust region and the bounds then act
-on the length :math:`L = |T - t_0|`, whichever way time runs.
+:math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the bounds then act on the length
+:math:`L = |T - t_0|`, whichever way time runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from snopt.base.errors import InvalidTimes, unknown
@@ -19,7 +19,6 @@ __all__ = [
     "Bounds",
     "Policy",
     "PolicyFunction",
-    "Trust",
     "feedback",
     "gradient",
     "newton",
@@ -29,11 +28,6 @@ __all__ = [
 Policy: TypeAlias = Literal["feedback", "newton", "gradient"]
 #: ``(Q_T, Q_TT, Q_Tu δθ) -> δT``; Q_TT may be zero.
 PolicyFunction: TypeAlias = Callable[[float, float, float], float]
-
-#: The trust region never gets smaller than a change of one per cent ...
-SMALLEST = 0.01
-#: ... is halved when a step turns back, and grows by this factor when it does not.
-GROWTH = 1.2
 
 
 def feedback(Q_T: float, Q_TT: float, Q_Tu_du: float) -> float:
@@ -127,63 +121,18 @@ def policy_function(policy: Policy | PolicyFunction) -> PolicyFunction:
 
 
 @dataclass(frozen=True)
-class Trust:
-    """How far the length may change in one update, as a fraction of itself.
-
-    The approximation Φ_xx ≈ Φ_x Φ_xᵀ fades with the gradient, so that near an optimum steps get
-    too long and T would jump from one side to the other, ever further. A step that turns back
-    shows it: it may be at most half as long as the one before.
-
-    Attributes:
-        limit: The largest change.
-        radius: The largest change at present.
-        last: The change before, signed.
-    """
-
-    limit: float
-    radius: float
-    last: float = 0.0
-
-    def as_dict(self) -> dict[str, float]:
-        """Return what changes, as plain numbers."""
-        return {"radius": self.radius, "last": self.last}
-
-    def allow(self, wanted: float) -> Trust:
-        """Limit a change.
-
-        Args:
-            wanted: Relative change of the length, signed.
-
-        Returns:
-            The next state, whose ``last`` is the change allowed.
-
-        Example:
-            >>> trust = Trust(0.5, 0.5)
-            >>> trust = trust.allow(2.0)
-            >>> trust.last
-            0.5
-            >>> trust.allow(-2.0).last
-            -0.25
-        """
-        if wanted * self.last < 0:
-            radius = max(0.5 * min(self.radius, abs(self.last)), SMALLEST)
-        else:
-            radius = self.radius * GROWTH
-        radius = min(radius, self.limit)
-        return replace(self, radius=radius, last=math.copysign(min(abs(wanted), radius), wanted))
-
-
-@dataclass(frozen=True)
 class Bounds:
     """Where the length of a solve has to stay.
 
     Attributes:
         minimum: The shortest length.
         maximum: The longest length.
+        max_change: The largest change in one update, relative to the length.
     """
 
     minimum: float
     maximum: float = math.inf
+    max_change: float = math.inf
 
     def check(self, T: float, t0: float) -> None:
         """Refuse a horizon that is out of bounds before anything was learned.
@@ -217,6 +166,9 @@ class Bounds:
             -1.5
             >>> Bounds(0.1, 2.0).move(1.0, 0.0, 3.0)
             2.0
+            >>> Bounds(0.1, 2.0, max_change=0.5).move(1.0, 0.0, 3.0)
+            1.5
         """
+        change = min(max(change, -self.max_change), self.max_change)
         length = (1.0 + change) * abs(T - t0)
         return t0 + math.copysign(min(max(length, self.minimum), self.maximum), T - t0)

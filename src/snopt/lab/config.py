@@ -172,7 +172,7 @@ class HorizonConfig:
 
     policy: HorizonPolicy = "fixed"
     lr: float = 0.1
-    penalty: float = 0.1
+    penalty: float = 0.0768
     every: int = 50
 
 

@@ -124,7 +124,7 @@ class Update:
         if self._skipped() > skipped:
             return losses[0], "a gradient is not finite"
         if self.horizon is not None:
-            self.horizon.step(lambda: self.loss(batch))
+            self.horizon.step()
         return losses[0], None
 
     def _differentiate(self, batch: Any) -> float:

@@ -1,0 +1,140 @@
+r"""Moving averages of the terms of a horizon.
+
+A slope s = Φ_xᵀF of one minibatch is mostly noise: with mean m and deviation σ its square is on
+average m² + σ². The terms are therefore formed *from averages*, as if the whole data set were one
+batch,
+
+.. math:: Q_T = P' + \bar\ell + \bar s, \qquad Q_{TT} = P'' + \bar s^2, \qquad
+    Q_{Tu} = \bar s\, \bar Q_u ,
+
+each bar an exponential moving average over iterations. An average is kept as a weighted sum and
+its weight: their quotient has no bias at the start, and sums and weights of several processes
+add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, distributed
+
+__all__ = ["DECAY", "Averages", "Means"]
+
+#: What an iteration leaves of the weight of those before it.
+DECAY = 0.99
+
+
+@dataclass(frozen=True)
+class Means:
+    """Averages over iterations and ranks.
+
+    Attributes:
+        horizon: T.
+        slope: Φ_xᵀF.
+        running: ℓ at the horizon.
+        along: The averaged Q_u times δθ, the parameters' change in the latest iteration.
+    """
+
+    horizon: float
+    slope: float
+    running: float
+    along: float
+
+
+@dataclass
+class Averages:
+    """Weighted sums over the iterations of one rank.
+
+    Attributes:
+        weight: Sum of the weights.
+        slope: Weighted sum of Φ_xᵀF.
+        running: Weighted sum of ℓ.
+        along: The weighted sum of Q_u times the parameters' change in the latest iteration; zero
+            if that one was missed.
+        fresh: Iterations measured since the last update.
+        Q_u: Weighted sum of the gradients, one part a parameter; empty without feedback.
+    """
+
+    weight: float = 0.0
+    slope: float = 0.0
+    running: float = 0.0
+    along: float = 0.0
+    fresh: int = 0
+    Q_u: list[Tensor] = field(default_factory=list)
+
+    def miss(self) -> None:
+        """Let an iteration pass without a measurement: it leaves the averages as they are."""
+        self.along = 0.0
+
+    def add(
+        self,
+        slope: float,
+        running: float = 0.0,
+        Q_u: Sequence[Tensor] = (),
+        change: Sequence[Tensor] = (),
+    ) -> bool:
+        """Add one iteration; it is missed if something about it is not finite.
+
+        Args:
+            slope: Φ_xᵀF.
+            running: ℓ at the horizon.
+            Q_u: Gradient of the loss, one part a parameter.
+            change: What the parameters changed by, likewise.
+
+        Returns:
+            Whether it was added.
+
+        Example:
+            >>> averages = Averages()
+            >>> averages.add(1.0), averages.add(float("nan"))
+            (True, False)
+        """
+        gradients = [part.clone() for part in Q_u]
+        if self.Q_u:
+            torch._foreach_add_(gradients, self.Q_u, alpha=DECAY)
+        along = sum(float((a * b).sum()) for a, b in zip(gradients, change, strict=True))
+        if not all(map(math.isfinite, (slope, running, along))):
+            self.miss()
+            return False
+        self.weight = DECAY * self.weight + 1.0
+        self.slope = DECAY * self.slope + slope
+        self.running = DECAY * self.running + running
+        self.along, self.Q_u = along, gradients
+        self.fresh += 1
+        return True
+
+    def take(self, horizon: float, device: torch.device) -> Means | None:
+        """Average over iterations, and over the ranks of a process group.
+
+        All ranks have to call it, also one that has measured nothing.
+
+        Args:
+            horizon: T on this rank.
+            device: Where ranks exchange tensors.
+
+        Returns:
+            The means, the same on every rank; None if nothing was measured since the last call.
+
+        Example:
+            >>> averages = Averages()
+            >>> _ = averages.add(1.0), averages.add(3.0)
+            >>> means = averages.take(0.5, torch.device("cpu"))
+            >>> round(means.slope, 3)  # (0.99 + 3) / (0.99 + 1)
+            2.005
+        """
+        sums = torch.tensor(
+            [1.0, horizon, self.weight, self.slope, self.running, self.along, self.fresh],
+            dtype=torch.float64,
+        )
+        if distributed.is_available() and distributed.is_initialized():
+            shared = sums.to(device)
+            distributed.all_reduce(shared)
+            sums = shared.cpu()
+        ranks, T, weight, slope, running, along, fresh = sums.tolist()
+        self.fresh = 0
+        if fresh == 0:
+            return None
+        return Means(T / ranks, slope / weight, running / weight, along / weight)
