@@ -3,6 +3,7 @@
 import gc
 import itertools
 import math
+import warnings
 import weakref
 
 import pytest
@@ -360,27 +361,38 @@ def test_kl_clip_shortens_the_step():
     assert moved(1e9) == pytest.approx(moved(None))
 
 
-@pytest.mark.parametrize("oversize", ["block", "diagonal"])
 @pytest.mark.parametrize("conv", ["kfc", "per_axis"])
 @pytest.mark.parametrize("rule", RULES)
-def test_large_modes_are_cut_and_still_train(oversize, conv, rule):
+def test_large_modes_are_cut_with_a_warning_and_still_train(conv, rule):
     model = mixed_model()
-    options = KroneckerOptions(conv=conv, max_size=2, oversize=oversize)
-    optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2, curvature=options)
+    options = KroneckerOptions(conv=conv, max_size=2)
+    with pytest.warns(RuntimeWarning, match=r"max_size=2 .*block\.field\.first \(4\).*head \(4\)"):
+        optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2, curvature=options)
     losses = train(model, optimizer, 16, lambda seed: image_batch(32, 0))
     assert losses[-1] < losses[0]
-    assert max(max(row.factors, default=0) for row in optimizer.summary().rows) <= 2
+    rows = {row.name: row.factors for row in optimizer.summary().rows}
+    assert rows["block.field.last"] == ((2, 1), (2, 2, 1))
+    assert "(2 blocks of 2) × (3 blocks of 2)" in str(optimizer.summary())
 
 
-def test_a_narrow_layer_has_no_wide_factor():
-    """860² numbers for the 1,720 weights of a time gate would be out of proportion."""
+def test_a_narrow_layer_keeps_its_wide_factor():
+    """A time gate, or a layer from 1 to many features, has both factors, as in the paper."""
     model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64))
     optimizer = SNOpt(model, lr=1e-2)
     model(torch.randn(8, 1)).pow(2).mean().backward()
     optimizer.step()
     rows = {row.name: row.factors for row in optimizer.summary().rows}
-    assert rows == {"0": (0, 2), "2": (64, 65)}
-    assert optimizer.factors["0"].A.shape == (2, 2)
+    assert rows == {"0": ((64,), (2,)), "2": ((64,), (65,))}
+    assert optimizer.factors["0"].B.shape == (64, 64)
+
+
+def test_a_convolution_keeps_the_factor_of_its_patches():
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer = SNOpt(model, curvature=KroneckerOptions(conv="kfc"))
+    rows = {row.name: row.factors for row in optimizer.summary().rows}
+    assert rows == {"0": ((3,), (19,)), "1": ((3,), (49,))}
 
 
 def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
@@ -390,8 +402,8 @@ def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
     assert sum(row.parameters for row in summary.rows) == sum(p.numel() for p in model.parameters())
     rows = {row.name: row for row in summary.rows}
     assert rows["block.field.first"].trained_by == "kronecker (ode)"
-    assert rows["block.field.first"].factors == (4, 4)
-    assert rows["conv"].factors == (3, 1, 9)
+    assert rows["block.field.first"].factors == ((4,), (4,))
+    assert rows["conv"].factors == ((3,), (1,), (9,))
     assert rows["cell.weight_ih"].trained_by == "adam"
     text = str(summary)
     assert "kronecker (ode)" in text

@@ -21,7 +21,7 @@ node's weight. See docs/theory/kronecker.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
@@ -34,7 +34,6 @@ __all__ = [
     "FactorSums",
     "LayerFactors",
     "Modes",
-    "Oversize",
     "Sharing",
     "block_sizes",
     "call_factors",
@@ -42,28 +41,21 @@ __all__ = [
 ]
 
 Sharing: TypeAlias = Literal["expand", "reduce", "trace"]
-Oversize: TypeAlias = Literal["block", "diagonal"]
 #: For each mode, the blocks ``[groups, b, b]`` on the diagonal of its factor.
 Modes: TypeAlias = list[list[Tensor]]
 
 
-def block_sizes(size: int, max_size: int, oversize: Oversize) -> list[int]:
-    """Cut a mode that is too large for one factor.
+def block_sizes(size: int, max_size: int) -> list[int]:
+    """Cut a mode that is too large for one factor into as few, nearly equal, blocks as fit.
 
     Args:
         size: size of the mode.
-        max_size: the largest factor allowed.
-        oversize: ``"block"``: as few, nearly equal, blocks as fit; ``"diagonal"``: none, the
-            mode keeps its own coordinates.
+        max_size: the largest block allowed.
 
     Example:
-        >>> block_sizes(5, 8, "block"), block_sizes(10, 4, "block"), block_sizes(10, 4, "diagonal")
-        ([5], [4, 3, 3], [])
+        >>> block_sizes(5, 8), block_sizes(10, 4)
+        ([5], [4, 3, 3])
     """
-    if size <= max_size:
-        return [size]
-    if oversize == "diagonal":
-        return []
     count = -(-size // max_size)
     return [size // count + (1 if i < size % count else 0) for i in range(count)]
 
@@ -75,7 +67,7 @@ def gram_blocks(
 
     Args:
         x: rows ``[groups, rows, features]``.
-        sizes: block sizes; their sum is ``features``, or there are none.
+        sizes: block sizes; their sum is ``features``.
         scale: of the sums.
         weight: w of each row, ``[groups, rows, 1]``.
 
@@ -84,8 +76,6 @@ def gram_blocks(
         tensor([[[ 5.,  7.],
                  [ 7., 10.]]])
     """
-    if not sizes:
-        return []
     parts = [x] if len(sizes) == 1 else x.split(list(sizes), dim=-1)
     return [(part.mT @ (part if weight is None else part * weight)).mul_(scale) for part in parts]
 
@@ -164,9 +154,8 @@ def call_factors(
         if not inputs:
             return [B, *([] for _ in sizes[1:])]
         if isinstance(view, ConvView) and view.form == "per_axis":
-            channels = _diagonal_blocks(view.channel_gram(z) / N, sizes[1]) if sizes[1] else []
-            kernel = _diagonal_blocks(view.kernel_gram(z) / N, sizes[2]) if sizes[2] else []
-            return [B, channels, kernel]
+            grams = (view.channel_gram(z) / N, view.kernel_gram(z) / N)
+            return [B, *map(_diagonal_blocks, grams, sizes[1:])]
         parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
         return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
     z_rows = view.inputs(z)
@@ -216,19 +205,17 @@ class LayerFactors:
 
     Attributes:
         modes: for each mode, outputs first, its diagonal blocks ``[groups, b, b]``.
-        sizes: size of each mode.
     """
 
     modes: Modes
-    sizes: tuple[int, ...] = field(default=())
 
     @property
     def B(self) -> Tensor:
         """Factor of the output gradients, ``[out, out]`` (or ``[groups, out, out]``).
 
-        The identity where the mode was left diagonal (``max_size``, ``max_ratio``).
+        A factor larger than ``max_size`` is zero outside its blocks.
         """
-        return _ungrouped(_dense(self.modes[0], self.sizes[0]))
+        return _ungrouped(_dense(self.modes[0]))
 
     @property
     def A(self) -> Tensor:
@@ -237,7 +224,7 @@ class LayerFactors:
         For a convolution seen axis by axis it is the Kronecker product of the factor of the
         channels and that of the kernel positions.
         """
-        dense = [_dense(m, n) for m, n in zip(self.modes[1:], self.sizes[1:], strict=True)]
+        dense = [_dense(mode) for mode in self.modes[1:]]
         total = dense[0]
         for matrix in dense[1:]:
             groups, d, e = total.shape[0], total.shape[1], matrix.shape[1]
@@ -245,10 +232,8 @@ class LayerFactors:
         return _ungrouped(total)
 
 
-def _dense(blocks: list[Tensor], size: int) -> Tensor:
-    """Put blocks on the diagonal of one matrix; no block at all means the identity."""
-    if not blocks:
-        return torch.eye(size)[None]
+def _dense(blocks: list[Tensor]) -> Tensor:
+    """Put blocks on the diagonal of one matrix."""
     if len(blocks) == 1:
         return blocks[0]
     groups = range(blocks[0].shape[0])
@@ -266,8 +251,6 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
         >>> unit_trace([2 * torch.eye(2)[None]])[0].diagonal(dim1=-2, dim2=-1)
         tensor([[0.5000, 0.5000]])
     """
-    if not blocks:
-        return []
     traces = [block.diagonal(dim1=-2, dim2=-1).sum(-1) for block in blocks]
     total = torch.stack(traces).sum(0)[:, None, None]
     # An input that has only been zero so far has trace zero and stays zero.
@@ -275,13 +258,12 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
 
 
 def finished(
-    sums: FactorSums, view: LayerView, *, calls: int, b_scale: float, sharing: Sharing
+    sums: FactorSums, *, calls: int, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
     """Turn sums over an iteration into factors; the sums are used up.
 
     Args:
         sums: what was recorded.
-        view: the layer.
         calls: how many batches the iteration had (gradient accumulation). Each batch of k had a
             gradient 1/k of its own, so that A is averaged and B multiplied.
         b_scale: further scale of B: 1 / (t1 - t0) for layers of a vector field, the scaled
@@ -304,4 +286,4 @@ def finished(
             block.div_(calls)
     for blocks in kernel:
         unit_trace(blocks)
-    return LayerFactors(modes, view.mode_sizes)
+    return LayerFactors(modes)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from snopt.adjoint.quadrature import PerStep, Quadrature
 from snopt.base.errors import unknown
 from snopt.kronecker.conv import ConvForm
-from snopt.kronecker.factors import Oversize, Sharing
+from snopt.kronecker.factors import Sharing
 from snopt.second_order.terminal import Loss, Terminal
 
 __all__ = ["KroneckerOptions"]
@@ -38,16 +38,12 @@ class KroneckerOptions:
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, ``UniformGrid(100)`` as the paper does, ``Stages()``.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
-        max_size: the largest factor. Rotations of a layer's gradient cost four products an
-            iteration, which grow with the cube of the size: whole factors of 860 × 860 were 7 % of
-            a flow's iteration, in blocks of 430 half of that, and learned as fast.
-        oversize: larger modes are cut in ``"block"`` or left ``"diagonal"``.
-        max_ratio: a factor with more entries than this many times the layer's weights is left
-            diagonal too: a gate from 1 to 860 features does not deserve a matrix of 860 × 860.
+        max_size: the largest block of a factor. A larger factor is kept as blocks on its
+            diagonal, and a warning names the layer. No layer of the paper's models is that large.
 
     Example:
         >>> KroneckerOptions(conv="kfc").max_size
-        640
+        2048
         >>> KroneckerOptions(conv="kfac")
         Traceback (most recent call last):
         ...
@@ -61,9 +57,7 @@ class KroneckerOptions:
     reduction: Reduction = "mean"
     quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
     averaging: float = 0.9
-    max_size: int = 640
-    oversize: Oversize = "block"
-    max_ratio: float = 8.0
+    max_size: int = 2048
 
     def __post_init__(self) -> None:
         """Check every choice once."""
@@ -72,7 +66,6 @@ class KroneckerOptions:
             "sharing": Sharing,
             "terminal": Terminal,
             "reduction": Reduction,
-            "oversize": Oversize,
         }
         if self.loss is not None:
             choices["loss"] = Loss

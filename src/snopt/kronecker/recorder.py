@@ -123,13 +123,7 @@ class FieldObserver:
 
 def _mode_sizes(view: LayerView, options: KroneckerOptions) -> list[list[int]]:
     """Block sizes of each mode of a layer."""
-    weights = sum(p.numel() for p in view.parameters)
-    return [
-        block_sizes(n, options.max_size, options.oversize)
-        if view.groups * n * n <= options.max_ratio * weights
-        else []
-        for n in view.mode_sizes
-    ]
+    return [block_sizes(n, options.max_size) for n in view.mode_sizes]
 
 
 def _leaf(state: State) -> State:
@@ -252,7 +246,7 @@ class KroneckerRecorder:
             if slot.in_field and slot.sums.duration > 0:
                 scale /= slot.sums.duration / batches
             factors = finished(
-                slot.sums, slot.view, calls=batches, b_scale=scale, sharing=self.options.sharing
+                slot.sums, calls=batches, b_scale=scale, sharing=self.options.sharing
             )
             if factors is not None:
                 found[key] = factors

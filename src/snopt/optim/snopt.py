@@ -17,7 +17,7 @@ from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
 from snopt.optim.scaling import kl_scale
 from snopt.optim.state import checked_extra, in_our_order, on_device
-from snopt.optim.summary import Summary, summarise
+from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
 from snopt.optim.update import Graft, Hyper, LayerState, Rule, Update, slot_update
 
 __all__ = ["SNOpt"]
@@ -123,6 +123,7 @@ class SNOpt(torch.optim.Optimizer):
         named = self.model.named_parameters() if params is None else params
         super().__init__(named, group_defaults(rule, given))
         self._attach()
+        warn_of_cut_factors(self.recorder)
 
     # ------------------------------------------------------------------ what is covered
 
@@ -174,7 +175,7 @@ class SNOpt(torch.optim.Optimizer):
         """Kronecker factors by layer name; ``.A`` and ``.B`` can be read after a refresh."""
         found = {}
         for name, slot in self.recorder.slots.items():
-            factors = factors_of(self._state_of(slot), slot)
+            factors = factors_of(self._state_of(slot))
             if factors is not None:
                 found[name] = factors
         return found
@@ -195,6 +196,7 @@ class SNOpt(torch.optim.Optimizer):
         super().add_param_group(param_group)
         if self._recorder is not None:
             self._attach()
+            warn_of_cut_factors(self.recorder)
 
     def _state_of(self, slot: Slot) -> LayerState:
         state: LayerState = self.state[slot.view.parameters[0]]

@@ -81,7 +81,7 @@ def averaged(
         count: k, from 1.
 
     Example:
-        >>> one, three = (LayerFactors([[torch.tensor([[[c]]])]], (1,)) for c in (1.0, 3.0))
+        >>> one, three = (LayerFactors([[torch.tensor([[[c]]])]]) for c in (1.0, 3.0))
         >>> averaged(one, three, 0.5, 2).modes[0][0]
         tensor([[[2.3333]]])
     """

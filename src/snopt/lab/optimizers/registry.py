@@ -84,8 +84,8 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     amortized = config.name == "snopt_amortized"
-    # In Algorithm 2 each refresh replaces the factors, and hardly any dimension is too large.
-    curvature: dict[str, Any] = {"averaging": 0.0, "max_size": 1024} if amortized else {}
+    # In Algorithm 2 each refresh replaces the factors of the one before.
+    curvature: dict[str, Any] = {"averaging": 0.0} if amortized else {}
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
     optimizer = SNOpt(
