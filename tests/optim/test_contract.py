@@ -288,7 +288,7 @@ def test_evaluation_records_nothing():
     model.eval()
     x, y = image_batch()
     nn.functional.cross_entropy(model(x), y).backward()
-    assert all(slot.sums.modes is None for slot in optimizer.recorder.slots.values())
+    assert all(s.modes is None for s in optimizer.recorder.recording.sums.layers.values())
 
 
 def test_a_layer_that_is_never_called_as_a_module_is_trained_by_the_fallback():
@@ -487,7 +487,7 @@ def test_two_optimizers_that_want_different_nodes_are_refused_when_the_second_is
     with pytest.raises(ValueError, match=r"same KroneckerOptions\(quadrature"):
         SNOpt(model, curvature=grid)
     SNOpt(model, model[1].parameters(), curvature=grid)  # it covers nothing of the field
-    assert first.recorder.armed
+    assert first.recorder.recording is not None
 
 
 def test_an_observer_of_the_users_own_stays_on_the_block():

@@ -149,7 +149,7 @@ def test_copying_the_model_alone_leaves_the_copy_unrecorded():
     assert twin.block.observer is None
     x, y = image_batch()
     nn.functional.cross_entropy(twin(x), y).backward()
-    assert all(slot.sums.modes is None for slot in optimizer.recorder.slots.values())
+    assert all(s.modes is None for s in optimizer.recorder.recording.sums.layers.values())
 
 
 def test_an_averaged_model_can_be_made_while_recording():

@@ -31,7 +31,7 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave random state and buffers as they were, whatever an extra evaluation does.
 
     Dropout then draws the same masks, and normalisation keeps the same running
-    statistics, with and without recording.
+    statistics, with and without recording. Hooks take the evaluation for a solver's.
 
     Example:
         >>> with preserving(nn.Dropout(), torch.device("cpu")):
@@ -46,9 +46,11 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
         for name, buffer in buffers.items():
             part._buffers[name] = None if buffer is None else buffer.clone()
     devices = [] if device.type == "cpu" else [device]
+    solver.depth += 1
     try:
         with torch.random.fork_rng(devices=devices, device_type=device.type):
             yield
     finally:
+        solver.depth -= 1
         for part, buffers in kept:
             part._buffers.update(buffers)

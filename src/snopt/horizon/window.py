@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from snopt.base.distributed import joined
+
 __all__ = ["Averages", "Window", "practical_Q_Tu"]
 
 
@@ -145,7 +147,7 @@ class Window:
         """
         head = [1.0, horizon, self.feedback, math.nan if exact is None else exact]
         table = torch.tensor([head, *self.rows], dtype=torch.float64)
-        if distributed.is_available() and distributed.is_initialized():
+        if joined():
             shared = table.to(device)
             distributed.all_reduce(shared)
             table = shared.cpu()

@@ -173,30 +173,28 @@ class FactorSums:
 
     Attributes:
         modes: sums of weighted call factors, or None before the first.
-        batch: the largest batch of a call.
         duration: sum of the quadrature weights of the nodes it was called at.
-        dropped: calls left out because they were not finite.
     """
 
     modes: Modes | None = None
-    batch: int = 0
     duration: float = 0.0
-    dropped: int = 0
 
-    def add(self, call: Modes, *, weight: float, batch: int) -> None:
-        """Add the factors of one call with its quadrature weight."""
+    def add(self, call: Modes, *, weight: float) -> bool:
+        """Add the factors of one call with its quadrature weight.
+
+        Returns:
+            Whether they were finite. Otherwise they are left out: one overflow (a loss scale too
+            high, a solve that blew up) must not spoil the sums of the calls around it.
+        """
         if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
-            # One overflow (a loss scale too high, a solve that blew up) must not spoil the
-            # sums of the calls around it.
-            self.dropped += 1
-            return
-        self.batch = max(self.batch, batch)
+            return False
         if self.modes is None:
             self.modes = [[weight * block for block in mode] for mode in call]
-            return
+            return True
         for mode, new in zip(self.modes, call, strict=True):
             for total, block in zip(mode, new, strict=False):
                 total.add_(block, alpha=weight)
+        return True
 
 
 @dataclass
@@ -258,7 +256,7 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
 
 
 def finished(
-    sums: FactorSums, *, calls: int, b_scale: float, sharing: Sharing
+    sums: FactorSums, *, calls: float, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
     """Turn sums over an iteration into factors; the sums are used up.
 

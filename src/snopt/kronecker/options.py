@@ -35,6 +35,10 @@ class KroneckerOptions:
             refresh iterations only.
         loss: what follows the model's outputs, needed for ``"ggn"`` and ``"sampled"``.
         reduction: whether the loss is a mean or a sum over the batch.
+        batch_size: examples in one batch of one process. None reads it off the model's call: the
+            leading size of the first floating-point tensor of two or more axes among its
+            arguments. If the model is not called itself, or has no such argument, it is the
+            largest leading size that a layer or the state of a solve has.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, ``UniformGrid(100)`` as the paper does, ``Stages()``.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
@@ -55,6 +59,7 @@ class KroneckerOptions:
     terminal: Terminal = "gradient"
     loss: Loss | None = None
     reduction: Reduction = "mean"
+    batch_size: int | None = None
     quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
     averaging: float = 0.9
     max_size: int = 2048
@@ -81,3 +86,7 @@ class KroneckerOptions:
             raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")
         if self.max_size < 1:
             raise ValueError(f"max_size={self.max_size} must be at least 1")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(
+                f"batch_size={self.batch_size} must be at least 1, or None to read it off"
+            )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from snopt.base.distributed import world_size
 from snopt.kronecker import LayerFactors, Slot
 from snopt.optim.guard import Counts, warn_once
-from snopt.optim.parallel import shared_eigh, world_size
+from snopt.optim.parallel import shared_eigh
 from snopt.optim.update import LayerState, averaged, change_basis
 
 __all__ = ["factors_of", "renew", "warn_of_unrecorded"]

@@ -8,9 +8,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from snopt.kronecker import FieldObserver, KroneckerOptions, KroneckerRecorder, LayerFactors, Slot
+from snopt.adjoint.blocks import blocks_of
+from snopt.base.distributed import world_size
+from snopt.kronecker import (
+    FieldObserver,
+    KroneckerOptions,
+    KroneckerRecorder,
+    LayerFactors,
+    Recording,
+    Slot,
+)
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
-from snopt.optim.coverage import Scope, blocks_of, cover, unwrapped
+from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
@@ -246,24 +255,25 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and renew the factors if due; False if there is to be no update."""
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
         if not all_finite(gradients, loss):
-            self.recorder.clear()
+            self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
-        if self.recorder.armed:
+        if self.recorder.recording is not None:
             self.guard.keep((p for g in self.param_groups for p in g["params"]), self.state)
-            self._renew()
+            self._renew(self.recorder.recording)
         return True
 
     def _end(self) -> None:
         self.counts.iterations += 1
         self._arm()
 
-    def _renew(self) -> None:
-        recorder = self.recorder
-        average_sums(recorder.slots, recorder.sizes)
-        self.counts.dropped_calls += recorder.dropped
-        batch_size = recorder.batch_size
-        found = recorder.collect()
+    def _renew(self, recording: Recording) -> None:
+        recorder, sums = self.recorder, recording.sums
+        self.counts.dropped_calls += recording.dropped
+        recorder.disarm()
+        average_sums(sums, recorder.slots, recorder.sizes, recorder.options)
+        batch_size = sums.batch_size(recorder.options)
+        found = sums.factors(recorder.slots, recorder.options)
         if found:
             self.batch_size = batch_size
             renew(found, recorder.slots, self._state_of, recorder.options.averaging, self.counts)
@@ -293,7 +303,10 @@ class SNOpt(torch.optim.Optimizer):
             damping=float(group["damping"]) * (1.0 if adam else self.guard.caution),
             weight_decay=0.0 if adam else float(group["weight_decay"]),
             batch_size=self.batch_size,
-            scale=1.0 / self.batch_size if self.config.curvature.reduction == "sum" else 1.0,
+            # Gradients of sums, averaged over processes, to that of the mean over all examples.
+            scale=world_size() / self.batch_size
+            if self.config.curvature.reduction == "sum"
+            else 1.0,
             graft=self.config.graft,
         )
 
@@ -342,7 +355,8 @@ class SNOpt(torch.optim.Optimizer):
         Returns:
             Whether there was something to go back to (``on_divergence="rollback"`` keeps it).
         """
-        self.recorder.clear()
+        self.recorder.disarm()
+        self._arm()
         return self.guard.roll_back(self.state)
 
     @property
@@ -382,7 +396,7 @@ class SNOpt(torch.optim.Optimizer):
         self.batch_size, self.guard.caution = extra["batch_size"], extra["caution"]
         self.next_refresh = extra["next_refresh"]
         self.guard.counts = Counts(**extra["counts"])
-        self.recorder.clear()
+        self.recorder.disarm()
         self._arm()
 
     def __getstate__(self) -> dict[str, Any]:

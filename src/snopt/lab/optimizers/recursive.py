@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
+from snopt.adjoint.blocks import blocks_of
 from snopt.adjoint.dispatch import Plan
 from snopt.adjoint.request import Request
 from snopt.base.errors import GradientError
@@ -81,7 +82,7 @@ def recursive_adjoint(model: nn.Module) -> Switched:
         >>> Hv.shape
         torch.Size([2, 2])
     """
-    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    blocks = blocks_of(model)
     for block in blocks:
         _check(block._plan)
     switched = Switched([(block, block._plan) for block in blocks])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from snopt.base.distributed import joined
 from snopt.lab.train.task import Parts, Task
 from snopt.optim import SNOpt
 
@@ -106,19 +107,19 @@ def join(device: str | torch.device | None = None) -> Iterator[World]:
         (0, 1)
     """
     started_by_torchrun = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-    joined = distributed.is_available() and distributed.is_initialized()
-    place = _device(device, started_by_torchrun or joined)
-    if not (joined or started_by_torchrun):
+    already = joined()
+    place = _device(device, started_by_torchrun or already)
+    if not (already or started_by_torchrun):
         yield World(device=place)
         return
-    if not joined:
+    if not already:
         if place.type == "cuda":
             torch.cuda.set_device(place)
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
     try:
         yield World(distributed.get_rank(), distributed.get_world_size(), place)
     finally:
-        if not joined:
+        if not already:
             distributed.destroy_process_group()
             time.sleep(SHUTDOWN_SECONDS)
 
