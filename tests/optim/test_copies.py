@@ -28,7 +28,7 @@ def saved(value):
 
 
 def options(rule):
-    return {"rule": rule, "refresh_every": 4, "lr": 1e-2, "graft": "adam"}
+    return {"rule": rule, "refresh_every": 4, "lr": 1e-2}
 
 
 @pytest.mark.parametrize("rule", RULES)

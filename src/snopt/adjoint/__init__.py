@@ -3,14 +3,13 @@
 from snopt.adjoint.block import NeuralODE
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.odeint import odeint, odeint_adjoint
-from snopt.adjoint.quadrature import PerStep, Quadrature, Stages, UniformGrid
+from snopt.adjoint.quadrature import PerStep, Quadrature, UniformGrid
 
 __all__ = [
     "NeuralODE",
     "NodeObserver",
     "PerStep",
     "Quadrature",
-    "Stages",
     "UniformGrid",
     "odeint",
     "odeint_adjoint",

@@ -40,7 +40,7 @@ class KroneckerOptions:
             arguments. If the model is not called itself, or has no such argument, it is the
             largest leading size that a layer or the state of a solve has.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
-            accepted step, ``UniformGrid(100)`` as the paper does, ``Stages()``.
+            accepted step, or ``UniformGrid(100)`` as the paper does.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
         max_size: the largest block of a factor. A larger factor is kept as blocks on its
             diagonal, and a warning names the layer. No layer of the paper's models is that large.

@@ -24,10 +24,9 @@ from snopt.optim.fallback import fallback_step
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
-from snopt.optim.scaling import kl_scale
 from snopt.optim.state import checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
-from snopt.optim.update import Graft, Hyper, LayerState, Rule, Update, slot_update
+from snopt.optim.update import Hyper, LayerState, Rule, Update, slot_update
 
 __all__ = ["SNOpt"]
 
@@ -70,8 +69,6 @@ class SNOpt(torch.optim.Optimizer):
         fields: vector fields solved by other means than a :class:`snopt.NeuralODE`; hand
             :meth:`observer` of each to :func:`snopt.odeint`.
         fallback_lr: learning rate of Adam for what is not covered; schedulers move it with ``lr``.
-        graft: take the step length of ``"adam"`` or ``"sgd"`` for each layer.
-        kl_clip: κ, bounds how far one step moves the model's outputs.
         on_divergence: what to do when a gradient or the loss is not finite: ``"skip"`` the
             update, ``"rollback"`` to the parameters of the last refresh and go on with more
             damping (smaller steps for ``adam``), or ``"raise"``.
@@ -106,14 +103,12 @@ class SNOpt(torch.optim.Optimizer):
         curvature: KroneckerOptions | None = None,
         fields: Iterable[nn.Module] = (),
         fallback_lr: float | None = None,
-        graft: Graft | None = None,
-        kl_clip: float | None = None,
         on_divergence: OnDivergence = "skip",
     ) -> None:
         check_arguments(model, params)
         self.config = Config(
-            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(), graft,
-            kl_clip, on_divergence,
+            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(),
+            on_divergence,
         )  # fmt: skip
         self.model = unwrapped(model)
         self.fields = list(fields)
@@ -245,7 +240,7 @@ class SNOpt(torch.optim.Optimizer):
         """
         if self._begin(None):
             for i in range(len(self.param_groups)):
-                for params, directions, _ in self._directions(i):
+                for params, directions in self._directions(i):
                     for param, direction in zip(params, directions, strict=True):
                         if param.grad is not None:
                             param.grad.copy_(direction)
@@ -292,10 +287,12 @@ class SNOpt(torch.optim.Optimizer):
                 update = slot_update(slot, self._state_of(slot), hyper)
                 if update is not None:
                     updates.append(update)
-        return self._clipped(updates, float(group["lr"]))
+        return updates
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"
+        # A sum's gradient, averaged over processes, becomes that of the mean over all examples.
+        summed = self.config.curvature.reduction == "sum"
         return Hyper(
             self.config.rule,
             momentum=float(group["momentum"]),
@@ -303,20 +300,8 @@ class SNOpt(torch.optim.Optimizer):
             damping=float(group["damping"]) * (1.0 if adam else self.guard.caution),
             weight_decay=0.0 if adam else float(group["weight_decay"]),
             batch_size=self.batch_size,
-            # Gradients of sums, averaged over processes, to that of the mean over all examples.
-            scale=world_size() / self.batch_size
-            if self.config.curvature.reduction == "sum"
-            else 1.0,
-            graft=self.config.graft,
+            scale=world_size() / self.batch_size if summed else 1.0,
         )
-
-    def _clipped(self, updates: list[Update], lr: float) -> list[Update]:
-        if self.config.kl_clip is None:
-            return updates
-        directions = [d for _, ds, _ in updates for d in ds]
-        gradients = [g for _, _, gs in updates for g in gs]
-        scale = kl_scale(directions, gradients, lr=lr, clip=self.config.kl_clip)
-        return [(ps, [d * scale for d in ds], gs) for ps, ds, gs in updates]
 
     def _lr(self, group: Mapping[str, Any]) -> float:
         lr = float(group["lr"])
@@ -325,7 +310,7 @@ class SNOpt(torch.optim.Optimizer):
 
     def _apply(self, group: dict[str, Any], updates: list[Update], covered: set[int]) -> None:
         lr, decoupled = self._lr(group), self.config.rule == "adam"
-        for params, directions, _ in updates:
+        for params, directions in updates:
             for param, direction in zip(params, directions, strict=True):
                 covered.add(id(param))
                 if param.grad is None:
