@@ -121,9 +121,9 @@ def test_a_state_of_another_optimizer_is_refused():
     amortized = SNOpt(model, rule="amortized").state_dict()
     with pytest.raises(ValueError, match=r"make it with rule='amortized'"):
         SNOpt(model).load_state_dict(amortized)
-    kfc = SNOpt(model, curvature=KroneckerOptions(conv="kfc")).state_dict()
-    with pytest.raises(ValueError, match=r"make it with conv='kfc'"):
-        SNOpt(model).load_state_dict(kfc)
+    axes = SNOpt(model, curvature=KroneckerOptions(conv="per_axis")).state_dict()
+    with pytest.raises(ValueError, match=r"make it with conv='per_axis'"):
+        SNOpt(model).load_state_dict(axes)
 
 
 @pytest.mark.parametrize("steps", [0, 3, 4])

@@ -10,7 +10,6 @@ factors of one call are normalised so that Ā ⊗ B̄ approximates the Gauss-New
 sharing    A                            B
 =========  ===========================  ==================================================
 expand     1/N Σ z zᵀ                   N/S Σ g gᵀ            (KFC, Grosse and Martens 2016)
-reduce     1/N Σ z̄ z̄ᵀ, z̄ = mean_s z    N Σ ĝ ĝᵀ, ĝ = Σ_s g   (Eschenhagen et al. 2023)
 trace      Σ ‖g‖² z zᵀ, trace one       N Σ ‖z‖² g gᵀ         (TKFAC, Gao et al. 2020)
 =========  ===========================  ==================================================
 
@@ -40,7 +39,7 @@ __all__ = [
     "gram_blocks",
 ]
 
-Sharing: TypeAlias = Literal["expand", "reduce", "trace"]
+Sharing: TypeAlias = Literal["expand", "trace"]
 #: For each mode, the blocks ``[groups, b, b]`` on the diagonal of its factor.
 Modes: TypeAlias = list[list[Tensor]]
 
@@ -158,11 +157,7 @@ def call_factors(
             return [B, *map(_diagonal_blocks, grams, sizes[1:])]
         parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
         return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
-    z_rows = view.inputs(z)
-    if sharing == "reduce":
-        B = gram_blocks(g_rows.sum(2), sizes[0], N)
-        return [B, gram_blocks(z_rows.mean(2), sizes[1], 1 / N) if inputs else []]
-    z_rows, g_rows = _joined(z_rows), _joined(g_rows)
+    z_rows, g_rows = _joined(view.inputs(z)), _joined(g_rows)
     B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
     return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
 

@@ -26,10 +26,10 @@ class KroneckerOptions:
     """How Kronecker factors are formed.
 
     Attributes:
-        conv: convolutions ``"per_axis"`` (a factor each for output channels, input channels and
-            kernel positions) or as ``"kfc"`` (one factor for channels and positions together).
-        sharing: what to do with positions that share weights: ``"expand"`` (KFC), ``"reduce"``,
-            or ``"trace"`` (trace-restricted); convolutions per axis always expand.
+        conv: convolutions as ``"kfc"`` (one factor for input channels and kernel positions
+            together, as in the paper) or ``"per_axis"`` (a small factor for each of the two).
+        sharing: how positions that share weights are weighted: ``"expand"`` alike (KFC), or
+            ``"trace"`` by each other's norms (trace-restricted); convolutions per axis expand.
         terminal: Q_xx(t1): ``"gradient"`` (the paper's, rank one and free), ``"ggn"`` (exact
             factors) or ``"sampled"`` (one draw); the last two cost extra backward passes, on
             refresh iterations only.
@@ -46,7 +46,7 @@ class KroneckerOptions:
             diagonal, and a warning names the layer. No layer of the paper's models is that large.
 
     Example:
-        >>> KroneckerOptions(conv="kfc").max_size
+        >>> KroneckerOptions().max_size
         2048
         >>> KroneckerOptions(conv="kfac")
         Traceback (most recent call last):
@@ -54,7 +54,7 @@ class KroneckerOptions:
         snopt.base.errors.UnknownName: unknown conv 'kfac'; did you mean 'kfc'? ...
     """
 
-    conv: ConvForm = "per_axis"
+    conv: ConvForm = "kfc"
     sharing: Sharing = "expand"
     terminal: Terminal = "gradient"
     loss: Loss | None = None

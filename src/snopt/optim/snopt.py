@@ -32,18 +32,22 @@ __all__ = ["SNOpt"]
 
 
 class SNOpt(torch.optim.Optimizer):
-    """Second-order Neural ODE optimizer.
+    """Second-order Neural ODE optimizer: Adam in the eigenbasis of Kronecker factors.
+
+    The default rule is a relative of EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and
+    SOAP (Vyas et al. 2024). What is different is where the basis comes from: from curvature that
+    is integrated along the path of each solve. The paper's own rule is ``rule="amortized"``.
 
     The usual loop stays as it is: ``zero_grad``, forward, ``backward``, ``step``. On refresh
     iterations the backward pass also integrates the Kronecker factors of every covered layer
-    along the path of each solve (Algorithm 1, lines 4 to 9); ``step`` then renews the eigenbases.
-    On every iteration the gradient is preconditioned in the eigenbasis (Algorithm 2).
+    (Algorithm 1, lines 4 to 9); ``step`` then renews the eigenbases. On every iteration the
+    gradient is rotated into the eigenbasis, scaled there, and rotated back.
 
     =============  ==========================================================================
     rule           in the eigenbasis
     =============  ==========================================================================
     ``adam``       bias-corrected Adam; moments are carried over when the basis changes
-    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε)
+    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε), N examples a batch
     ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
     =============  ==========================================================================
 
@@ -129,8 +133,6 @@ class SNOpt(torch.optim.Optimizer):
         self._attach()
         warn_of_cut_factors(self.recorder)
 
-    # ------------------------------------------------------------------ what is covered
-
     def _attach(self) -> None:
         """Find the layers to cover and start recording for the coming iteration if it is due."""
         if self._recorder is not None:
@@ -205,8 +207,6 @@ class SNOpt(torch.optim.Optimizer):
     def _state_of(self, slot: Slot) -> LayerState:
         state: LayerState = self.state[slot.view.parameters[0]]
         return state
-
-    # ------------------------------------------------------------------ one iteration
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -329,8 +329,6 @@ class SNOpt(torch.optim.Optimizer):
             weight_decay = 0.0
         fallback_step(rest, [self.state[p] for p in rest], lr=lr, weight_decay=weight_decay)
 
-    # ------------------------------------------------------------------ divergence
-
     def rollback(self) -> bool:
         """Put the parameters back to those of the last refresh, and be more careful from now on.
 
@@ -348,8 +346,6 @@ class SNOpt(torch.optim.Optimizer):
     def counts(self) -> Counts:
         """Iterations, refreshes, skipped updates, rollbacks, failed decompositions."""
         return self.guard.counts
-
-    # ------------------------------------------------------------------ checkpoints and copies
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state: tensors and plain numbers, which ``weights_only=True`` can load."""

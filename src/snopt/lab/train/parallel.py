@@ -174,14 +174,13 @@ def traffic(parts: Parts, iterations: int) -> dict[str, int]:
 
 def _refresh_bytes(optimizer: SNOpt) -> int:
     """Payload of one refresh: all factors are averaged, all eigenbases are broadcast."""
-    total = 0
+    total, item = 0, 0
     for factors in optimizer.factors.values():
-        blocks = [block for mode in factors.modes for block in mode]
-        for block in blocks:
+        for block in (block for mode in factors.modes for block in mode):
             groups, size = block.shape[0], block.shape[-1]
             # The factor; eigenvalues, eigenvectors, and whether they were found.
             numbers = groups * size * size + groups * size * (size + 1) + 1
-            total += numbers * block.element_size()
-        if blocks:
-            total += 3 * blocks[0].element_size()  # ranks, duration and examples of the layer
-    return total
+            item = block.element_size()
+            total += numbers * item
+        total += 2 * item  # ranks and duration of the layer
+    return total + 3 * item  # ranks, batches and examples of all
