@@ -103,13 +103,14 @@ class Sizes:
 
     @property
     def factor_bytes(self) -> list[int]:
-        """Bytes of each layer's factors, and of three numbers that go with them.
+        """Bytes of each layer's factors and two numbers with them; three numbers at the end.
 
         Example:
-            >>> Sizes(6, (((1, 2), (1, 3)),)).factor_bytes  # 4 (3 + 2² + 3²)
-            [64]
+            >>> Sizes(6, (((1, 2), (1, 3)),)).factor_bytes  # 4 (2 + 2² + 3²)
+            [60, 12]
         """
-        return [FLOAT * (3 + sum(g * b * b for g, b in layer)) for layer in self.layers]
+        layers = [FLOAT * (2 + sum(g * b * b for g, b in layer)) for layer in self.layers]
+        return [*layers, 3 * FLOAT]
 
     @property
     def basis_bytes(self) -> list[int]:
@@ -183,7 +184,7 @@ def refresh_messages(sizes: Sizes, workers: int) -> tuple[list[int], list[int]]:
 
     Example:
         >>> refresh_messages(Sizes(6, (((1, 2), (1, 3)), ((1, 2),))), workers=2)
-        ([92], [56, 52])
+        ([96], [56, 52])
     """
     factors, bases = sizes.factor_bytes, sizes.basis_bytes
     owner = owners([size for _, size in sizes.blocks], workers)

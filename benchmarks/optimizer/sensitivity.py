@@ -86,7 +86,6 @@ def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
         "fallback_lr with `scope='ode'`": {
             f"{v:g}": ours(scope="ode", fallback_lr=v) for v in (1e-3, 2e-2)
         },
-        "graft": {v: ours(graft=v) for v in ("adam", "sgd")},
         "conv, convolutional model": {v: factors(conv=v) for v in ("per_axis", "kfc")},
     }
 

@@ -76,7 +76,7 @@ class Problem:
         """Every layer's A and B by a quadrature rule, and how many steps the solve took."""
         model = self.with_block(**solver)
         # No factor left out, however small the layer.
-        options = snopt.KroneckerOptions(quadrature=quadrature, averaging=0.0, max_ratio=1e9)
+        options = snopt.KroneckerOptions(quadrature=quadrature, averaging=0.0)
         optimizer = snopt.SNOpt(model, lr=0.0, curvature=options)
         cross_entropy(model(self.x), self.label).backward()
         optimizer.step()

@@ -378,7 +378,7 @@ def test_refreshes_integrate_up_to_the_current_horizon():
         x, y = batch(i)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
-        duration = optimizer.recorder.slots["1.field.first"].sums.duration
+        duration = optimizer.recorder.recording.sums.layers["1.field.first"].duration
         assert duration == pytest.approx(model[1].horizon, rel=1e-9)
         seen.append(duration)
         optimizer.step()

@@ -1,7 +1,8 @@
 """Record the factors of one iteration of a model, for the tests of this folder."""
 
+from snopt.adjoint.blocks import blocks_of
 from snopt.kronecker import KroneckerOptions, KroneckerRecorder
-from snopt.optim.coverage import blocks_of, cover
+from snopt.optim.coverage import cover
 
 
 def recorder_of(model, options=None, fields=()):
@@ -17,12 +18,18 @@ def recorder_of(model, options=None, fields=()):
     return KroneckerRecorder(model, slots, list(blocks), options)
 
 
-def factors_after(model, run, options=None):
+def collected(recorder):
+    """The factors of what was recorded so far; the recording is closed."""
+    sums = recorder.recording.sums
+    recorder.disarm()
+    return sums.factors(recorder.slots, recorder.options)
+
+
+def factors_after(model, run, options=None, fields=()):
     """Factors recorded while ``run()`` returns a loss that is then differentiated."""
-    recorder = recorder_of(model, options)
+    recorder = recorder_of(model, options, fields)
     recorder.arm()
     run().backward()
-    recorder.disarm()
     for p in model.parameters():
         p.grad = None
-    return recorder.collect()
+    return collected(recorder)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from snopt.base.isolation import preserving
-from snopt.kronecker import Tap, recording
+from snopt.kronecker import Tap, recorded_calls
 
 
 def tapped(layer):
@@ -68,7 +68,7 @@ def test_an_activation_in_place_does_not_disturb_the_gradient():
             seen = tapped(layer)
             nn.ReLU(inplace)(layer(x)).sum().backward()
             return seen[0][1]
-        with recording({"layer": layer}) as calls:
+        with recorded_calls({"layer": layer}) as calls:
             out = nn.ReLU(inplace)(layer(x))
         return torch.autograd.grad(out.sum(), [calls[0].output])[0]
 
@@ -93,14 +93,14 @@ def test_an_input_may_be_passed_by_name():
     layer = nn.Linear(3, 2)
     seen = tapped(layer)
     layer(input=torch.randn(4, 3)).sum().backward()
-    with recording({"layer": layer}) as calls:
+    with recorded_calls({"layer": layer}) as calls:
         layer(input=torch.randn(4, 3))
     assert len(seen) == len(calls) == 1
 
 
 def test_hooks_are_gone_after_the_context_even_after_an_error():
     layer = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match="boom"), recording({"layer": layer}):
+    with pytest.raises(ValueError, match="boom"), recorded_calls({"layer": layer}):
         raise ValueError("boom")
     assert not layer._forward_hooks
 

@@ -10,7 +10,7 @@ from torch import nn
 import snopt
 from snopt.adjoint.quadrature import PerStep, UniformGrid
 from snopt.kronecker import KroneckerOptions
-from tests.kronecker.recorded import factors_after, recorder_of
+from tests.kronecker.recorded import collected, factors_after, recorder_of
 
 
 class Linear(nn.Module):
@@ -169,8 +169,7 @@ def test_recording_changes_no_gradient_by_a_single_bit():
             block(x).pow(2).mean().backward()
             out += [p.grad.clone() for p in block.parameters()]
         if armed:
-            assert recorder.collect()
-        recorder.disarm()
+            assert collected(recorder)
         return out + [b.clone() for b in block.buffers()]
 
     for a, b in zip(gradients(False), gradients(True), strict=True):
@@ -254,8 +253,8 @@ def test_accumulated_micro_batches_give_the_factors_of_the_whole_batch():
     recorder.arm()
     for part in x.split(4):
         (block(part).pow(2).sum(1).mean() / 3).backward()
-    assert recorder.batch_size == 12
-    same(whole, recorder.collect(), rtol=1e-5)
+    assert recorder.recording.sums.batch_size(recorder.options) == 12
+    same(whole, collected(recorder), rtol=1e-5)
 
 
 def test_nothing_is_recorded_in_eval_mode_or_without_gradients():
@@ -266,7 +265,7 @@ def test_nothing_is_recorded_in_eval_mode_or_without_gradients():
     block.eval()(x).sum().backward()
     with torch.no_grad():
         block.train()(x)
-    assert recorder.collect() == {}
+    assert collected(recorder) == {}
 
 
 def test_tuple_states_and_divergence_code_are_recorded():
@@ -335,7 +334,7 @@ def test_functional_solves_are_recorded_through_an_observer():
     t = torch.tensor([0.0, 1.0], dtype=torch.float64)
     out = snopt.odeint(field, x, t, rtol=1e-8, atol=1e-8, observer=recorder.observer(field))[-1]
     out.pow(2).sum(1).mean().backward()
-    same(expected, recorder.collect(), rtol=1e-4)
+    same(expected, collected(recorder), rtol=1e-4)
 
 
 def test_a_recorder_that_is_gone_leaves_the_model_clean():

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import math
+import warnings
 import weakref
 
 import pytest
@@ -287,7 +288,7 @@ def test_evaluation_records_nothing():
     model.eval()
     x, y = image_batch()
     nn.functional.cross_entropy(model(x), y).backward()
-    assert all(slot.sums.modes is None for slot in optimizer.recorder.slots.values())
+    assert all(s.modes is None for s in optimizer.recorder.recording.sums.layers.values())
 
 
 def test_a_layer_that_is_never_called_as_a_module_is_trained_by_the_fallback():
@@ -331,56 +332,38 @@ def test_precondition_replaces_gradients_and_updates_nothing():
         torch.testing.assert_close(p, q)
 
 
-@pytest.mark.parametrize("graft", ["adam", "sgd"])
-def test_grafting_takes_the_other_methods_step_length(graft):
-    model = euler_model()
-    optimizer = SNOpt(model, rule="kronecker", momentum=0.0, lr=1.0, graft=graft)
-    before = [model[1].weight.detach().clone(), model[1].bias.detach().clone()]
-    model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
-    g = torch.cat([model[1].weight.grad, model[1].bias.grad[:, None]], 1)
-    optimizer.step()
-    moved = torch.cat(
-        [model[1].weight.detach() - before[0], (model[1].bias.detach() - before[1])[:, None]], 1
-    )
-    want = g.norm() if graft == "sgd" else torch.ones_like(g).norm()
-    torch.testing.assert_close(moved.norm(), want, rtol=1e-5, atol=0)
-
-
-def test_kl_clip_shortens_the_step():
-    def moved(clip):
-        model = euler_model()
-        optimizer = SNOpt(model, rule="amortized", momentum=0.0, lr=1.0, kl_clip=clip)
-        before = model[1].weight.detach().clone()
-        torch.manual_seed(0)
-        model(torch.randn(4, 3, dtype=torch.float64)).pow(2).mean().backward()
-        optimizer.step()
-        return float((model[1].weight.detach() - before).norm())
-
-    assert moved(1e-6) < 0.01 * moved(None)
-    assert moved(1e9) == pytest.approx(moved(None))
-
-
-@pytest.mark.parametrize("oversize", ["block", "diagonal"])
 @pytest.mark.parametrize("conv", ["kfc", "per_axis"])
 @pytest.mark.parametrize("rule", RULES)
-def test_large_modes_are_cut_and_still_train(oversize, conv, rule):
+def test_large_modes_are_cut_with_a_warning_and_still_train(conv, rule):
     model = mixed_model()
-    options = KroneckerOptions(conv=conv, max_size=2, oversize=oversize)
-    optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2, curvature=options)
+    options = KroneckerOptions(conv=conv, max_size=2)
+    with pytest.warns(RuntimeWarning, match=r"max_size=2 .*block\.field\.first \(4\).*head \(4\)"):
+        optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2, curvature=options)
     losses = train(model, optimizer, 16, lambda seed: image_batch(32, 0))
     assert losses[-1] < losses[0]
-    assert max(max(row.factors, default=0) for row in optimizer.summary().rows) <= 2
+    rows = {row.name: row.factors for row in optimizer.summary().rows}
+    assert rows["block.field.last"] == ((2, 1), (2, 2, 1))
+    assert "(2 blocks of 2) × (3 blocks of 2)" in str(optimizer.summary())
 
 
-def test_a_narrow_layer_has_no_wide_factor():
-    """860² numbers for the 1,720 weights of a time gate would be out of proportion."""
+def test_a_narrow_layer_keeps_its_wide_factor():
+    """A time gate, or a layer from 1 to many features, has both factors, as in the paper."""
     model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64))
     optimizer = SNOpt(model, lr=1e-2)
     model(torch.randn(8, 1)).pow(2).mean().backward()
     optimizer.step()
     rows = {row.name: row.factors for row in optimizer.summary().rows}
-    assert rows == {"0": (0, 2), "2": (64, 65)}
-    assert optimizer.factors["0"].A.shape == (2, 2)
+    assert rows == {"0": ((64,), (2,)), "2": ((64,), (65,))}
+    assert optimizer.factors["0"].B.shape == (64, 64)
+
+
+def test_a_convolution_keeps_the_factor_of_its_patches():
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer = SNOpt(model, curvature=KroneckerOptions(conv="kfc"))
+    rows = {row.name: row.factors for row in optimizer.summary().rows}
+    assert rows == {"0": ((3,), (19,)), "1": ((3,), (49,))}
 
 
 def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
@@ -390,8 +373,8 @@ def test_summary_lists_every_parameter_once_with_factor_sizes_and_memory():
     assert sum(row.parameters for row in summary.rows) == sum(p.numel() for p in model.parameters())
     rows = {row.name: row for row in summary.rows}
     assert rows["block.field.first"].trained_by == "kronecker (ode)"
-    assert rows["block.field.first"].factors == (4, 4)
-    assert rows["conv"].factors == (3, 1, 9)
+    assert rows["block.field.first"].factors == ((4,), (4,))
+    assert rows["conv"].factors == ((3,), (10,))
     assert rows["cell.weight_ih"].trained_by == "adam"
     text = str(summary)
     assert "kronecker (ode)" in text
@@ -475,7 +458,7 @@ def test_two_optimizers_that_want_different_nodes_are_refused_when_the_second_is
     with pytest.raises(ValueError, match=r"same KroneckerOptions\(quadrature"):
         SNOpt(model, curvature=grid)
     SNOpt(model, model[1].parameters(), curvature=grid)  # it covers nothing of the field
-    assert first.recorder.armed
+    assert first.recorder.recording is not None
 
 
 def test_an_observer_of_the_users_own_stays_on_the_block():
@@ -543,8 +526,6 @@ def test_memory_does_not_grow():
         ({"lr": -1.0}, "lr=-1.0 must not be negative"),
         ({"decay": 1.0}, "decay=1.0 must be below 1"),
         ({"refresh_every": 0}, "refresh_every=0"),
-        ({"kl_clip": 0.0}, "kl_clip=0.0"),
-        ({"graft": "lamb"}, "unknown graft 'lamb'"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -553,7 +534,7 @@ def test_wrong_options_are_named(options, message):
 
 
 def test_every_combination_of_rule_and_curvature_runs():
-    kinds = itertools.product(RULES, ["expand", "reduce", "trace"], ["gradient", "ggn", "sampled"])
+    kinds = itertools.product(RULES, ["expand", "trace"], ["gradient", "ggn", "sampled"])
     for rule, sharing, terminal in kinds:
         model = mixed_model()
         options = KroneckerOptions(

@@ -1,9 +1,8 @@
-"""Rules against torch's own optimizers and hand-written recurrences; lengths of steps."""
+"""Rules against torch's own optimizers and hand-written recurrences."""
 
 import torch
 
 from snopt.optim.rules import adam, amortized
-from snopt.optim.scaling import graft, kl_scale
 
 
 def test_adam_in_the_trivial_basis_is_torch_adam():
@@ -29,20 +28,3 @@ def test_amortized_follows_the_two_lines_of_algorithm_2():
             second[i] = 0.75 * second[i] + 0.25 * 8 * float(X[i]) ** 2
             expected = float(X[i]) / (second[i] + 0.15)
             assert abs(float(direction[i]) - expected) < 1e-4 * abs(expected)
-
-
-def test_kl_clip_bounds_the_movement_and_never_lengthens():
-    d, g = [torch.full((3,), 5.0)], [torch.full((3,), 2.0)]
-    scale = kl_scale(d, g, lr=0.1, clip=1e-3)
-    assert abs(0.1**2 * scale**2 * 30.0 - 1e-3) < 1e-9
-    assert kl_scale(d, g, lr=1e-6, clip=1e-3) == 1.0
-    assert kl_scale([torch.zeros(2)], [torch.zeros(2)], lr=1.0, clip=1.0) == 1.0
-    assert kl_scale([], [], lr=1.0, clip=1.0) == 1.0
-
-
-def test_a_grafted_direction_has_the_other_norm():
-    d = torch.randn(4, 3)
-    grafted = graft(d, torch.full((5,), 2.0))
-    torch.testing.assert_close(grafted.norm(), torch.tensor(20.0).sqrt())
-    torch.testing.assert_close(grafted / grafted.norm(), d / d.norm())
-    assert torch.equal(graft(torch.zeros(3), torch.ones(3)), torch.zeros(3))

@@ -96,7 +96,7 @@ def test_a_convolution_with_one_position_is_exact_in_every_form_of_sharing():
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(3, 2)).double()
     x, y = torch.randn(5, 2, 2, 2, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
     dense = joint_conv(model, x)
-    for sharing in ("expand", "reduce", "trace"):
+    for sharing in ("expand", "trace"):
         options = KroneckerOptions(
             conv="kfc", sharing=sharing, terminal="ggn", loss="squared_error"
         )

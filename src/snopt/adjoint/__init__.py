@@ -4,7 +4,7 @@ from snopt.adjoint.adjoints import Backsolve, Checkpoint, Direct, Reversible
 from snopt.adjoint.block import NeuralODE
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.odeint import odeint, odeint_adjoint, odeint_event
-from snopt.adjoint.quadrature import PerStep, Quadrature, Stages, UniformGrid
+from snopt.adjoint.quadrature import PerStep, Quadrature, UniformGrid
 from snopt.adjoint.request import Adjoint
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "PerStep",
     "Quadrature",
     "Reversible",
-    "Stages",
     "UniformGrid",
     "odeint",
     "odeint_adjoint",

@@ -76,7 +76,9 @@ class PerStep:
     Attributes:
         nodes: Nodes a step. Two integrate along dopri5 as exactly as its dense output allows.
         whole: Nodes an interval when the steps are a black box's own.
-        stages: Fixed-step methods tell their stages, for which the discrete gradient is exact.
+        stages: Fixed-step methods tell their stages, for which the discrete gradient is exact. One
+            Euler step from ``t0`` to ``t1`` is told as ``(t0, t1 - t0, x(t0), Q_x(t1))``: the input
+            and the output gradient of a residual layer.
 
     Example:
         >>> [round(t, 3) for t, w in PerStep(2).panel(0.0, 1.0, 0.0, 1.0)]
@@ -140,13 +142,3 @@ class UniformGrid:
         nodes = [t0 + (i + 0.5) * width for i in range(self.n)]
         inside = [(t, abs(width)) for t in nodes if low <= t < high]
         return inside if b >= a else inside[::-1]
-
-
-@dataclass(frozen=True)
-class Stages(PerStep):
-    """The Runge-Kutta stages themselves where a fixed-step method has them.
-
-    One Euler step from ``t0`` to ``t1`` is told as ``(t0, t1 - t0, x(t0), Q_x(t1))``: exactly
-    the input and the output gradient of a residual layer. Adaptive methods, whose weights can
-    be negative, use the Gauss nodes of :class:`PerStep`.
-    """

@@ -118,7 +118,7 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave random state and buffers as they were, whatever an extra evaluation does.
 
     Dropout then draws the same masks, and normalisation keeps the same running
-    statistics, with and without recording.
+    statistics, with and without recording. Hooks take the evaluation for a solver's.
 
     Example:
         >>> with preserving(nn.Dropout(), torch.device("cpu")):
@@ -127,10 +127,12 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
         True
     """
     state = RandomState(device)
+    solver.depth += 1
     try:
         with private_buffers(module):
             yield
     finally:
+        solver.depth -= 1
         state.restore()
 
 

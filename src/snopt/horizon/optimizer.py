@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from snopt.adjoint.block import NeuralODE
+from snopt.adjoint.blocks import blocks_of
 from snopt.horizon.averages import Averages, Means
 from snopt.horizon.counts import Counts
 from snopt.horizon.measure import Listener
@@ -164,8 +165,7 @@ class HorizonOptimizer:
             )
 
     def _attach(self) -> None:
-        found = [part for m in self._modules for part in m.modules() if isinstance(part, NeuralODE)]
-        self.blocks = list(dict.fromkeys(found))
+        self.blocks: list[NeuralODE] = blocks_of(*self._modules)
         if not self.blocks:
             names = [type(module).__name__ for module in self._modules]
             raise ValueError(

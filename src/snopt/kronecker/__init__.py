@@ -1,12 +1,14 @@
 """Kronecker curvature: what a layer is, the recording of its calls, and factors along the path."""
 
+from snopt.kronecker.calls import Call, Tap, recorded_calls
 from snopt.kronecker.conv import ConvForm, ConvView
 from snopt.kronecker.factors import LayerFactors
 from snopt.kronecker.linear import LinearView
 from snopt.kronecker.options import KroneckerOptions
-from snopt.kronecker.recorder import FieldObserver, KroneckerRecorder, Slot
-from snopt.kronecker.recording import Call, Tap, recording
+from snopt.kronecker.recorder import FieldObserver, KroneckerRecorder
+from snopt.kronecker.recording import Recording
 from snopt.kronecker.registry import VIEWS, check_view, is_covered, register_layer, view_of
+from snopt.kronecker.sums import IterationSums, Slot
 from snopt.kronecker.view import LayerView
 
 __all__ = [
@@ -15,16 +17,18 @@ __all__ = [
     "ConvForm",
     "ConvView",
     "FieldObserver",
+    "IterationSums",
     "KroneckerOptions",
     "KroneckerRecorder",
     "LayerFactors",
     "LayerView",
     "LinearView",
+    "Recording",
     "Slot",
     "Tap",
     "check_view",
     "is_covered",
-    "recording",
+    "recorded_calls",
     "register_layer",
     "view_of",
 ]

@@ -10,7 +10,6 @@ factors of one call are normalised so that Ā ⊗ B̄ approximates the Gauss-New
 sharing    A                            B
 =========  ===========================  ==================================================
 expand     1/N Σ z zᵀ                   N/S Σ g gᵀ            (KFC, Grosse and Martens 2016)
-reduce     1/N Σ z̄ z̄ᵀ, z̄ = mean_s z    N Σ ĝ ĝᵀ, ĝ = Σ_s g   (Eschenhagen et al. 2023)
 trace      Σ ‖g‖² z zᵀ, trace one       N Σ ‖z‖² g gᵀ         (TKFAC, Gao et al. 2020)
 =========  ===========================  ==================================================
 
@@ -21,7 +20,7 @@ node's weight. See docs/theory/kronecker.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
@@ -34,36 +33,28 @@ __all__ = [
     "FactorSums",
     "LayerFactors",
     "Modes",
-    "Oversize",
     "Sharing",
     "block_sizes",
     "call_factors",
     "gram_blocks",
 ]
 
-Sharing: TypeAlias = Literal["expand", "reduce", "trace"]
-Oversize: TypeAlias = Literal["block", "diagonal"]
+Sharing: TypeAlias = Literal["expand", "trace"]
 #: For each mode, the blocks ``[groups, b, b]`` on the diagonal of its factor.
 Modes: TypeAlias = list[list[Tensor]]
 
 
-def block_sizes(size: int, max_size: int, oversize: Oversize) -> list[int]:
-    """Cut a mode that is too large for one factor.
+def block_sizes(size: int, max_size: int) -> list[int]:
+    """Cut a mode that is too large for one factor into as few, nearly equal, blocks as fit.
 
     Args:
         size: size of the mode.
-        max_size: the largest factor allowed.
-        oversize: ``"block"``: as few, nearly equal, blocks as fit; ``"diagonal"``: none, the
-            mode keeps its own coordinates.
+        max_size: the largest block allowed.
 
     Example:
-        >>> block_sizes(5, 8, "block"), block_sizes(10, 4, "block"), block_sizes(10, 4, "diagonal")
-        ([5], [4, 3, 3], [])
+        >>> block_sizes(5, 8), block_sizes(10, 4)
+        ([5], [4, 3, 3])
     """
-    if size <= max_size:
-        return [size]
-    if oversize == "diagonal":
-        return []
     count = -(-size // max_size)
     return [size // count + (1 if i < size % count else 0) for i in range(count)]
 
@@ -75,7 +66,7 @@ def gram_blocks(
 
     Args:
         x: rows ``[groups, rows, features]``.
-        sizes: block sizes; their sum is ``features``, or there are none.
+        sizes: block sizes; their sum is ``features``.
         scale: of the sums.
         weight: w of each row, ``[groups, rows, 1]``.
 
@@ -84,8 +75,6 @@ def gram_blocks(
         tensor([[[ 5.,  7.],
                  [ 7., 10.]]])
     """
-    if not sizes:
-        return []
     parts = [x] if len(sizes) == 1 else x.split(list(sizes), dim=-1)
     return [(part.mT @ (part if weight is None else part * weight)).mul_(scale) for part in parts]
 
@@ -164,16 +153,11 @@ def call_factors(
         if not inputs:
             return [B, *([] for _ in sizes[1:])]
         if isinstance(view, ConvView) and view.form == "per_axis":
-            channels = _diagonal_blocks(view.channel_gram(z) / N, sizes[1]) if sizes[1] else []
-            kernel = _diagonal_blocks(view.kernel_gram(z) / N, sizes[2]) if sizes[2] else []
-            return [B, channels, kernel]
+            grams = (view.channel_gram(z) / N, view.kernel_gram(z) / N)
+            return [B, *map(_diagonal_blocks, grams, sizes[1:])]
         parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
         return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
-    z_rows = view.inputs(z)
-    if sharing == "reduce":
-        B = gram_blocks(g_rows.sum(2), sizes[0], N)
-        return [B, gram_blocks(z_rows.mean(2), sizes[1], 1 / N) if inputs else []]
-    z_rows, g_rows = _joined(z_rows), _joined(g_rows)
+    z_rows, g_rows = _joined(view.inputs(z)), _joined(g_rows)
     B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
     return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
 
@@ -184,30 +168,28 @@ class FactorSums:
 
     Attributes:
         modes: sums of weighted call factors, or None before the first.
-        batch: the largest batch of a call.
         duration: sum of the quadrature weights of the nodes it was called at.
-        dropped: calls left out because they were not finite.
     """
 
     modes: Modes | None = None
-    batch: int = 0
     duration: float = 0.0
-    dropped: int = 0
 
-    def add(self, call: Modes, *, weight: float, batch: int) -> None:
-        """Add the factors of one call with its quadrature weight."""
+    def add(self, call: Modes, *, weight: float) -> bool:
+        """Add the factors of one call with its quadrature weight.
+
+        Returns:
+            Whether they were finite. Otherwise they are left out: one overflow (a loss scale too
+            high, a solve that blew up) must not spoil the sums of the calls around it.
+        """
         if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
-            # One overflow (a loss scale too high, a solve that blew up) must not spoil the
-            # sums of the calls around it.
-            self.dropped += 1
-            return
-        self.batch = max(self.batch, batch)
+            return False
         if self.modes is None:
             self.modes = [[weight * block for block in mode] for mode in call]
-            return
+            return True
         for mode, new in zip(self.modes, call, strict=True):
             for total, block in zip(mode, new, strict=False):
                 total.add_(block, alpha=weight)
+        return True
 
 
 @dataclass
@@ -216,19 +198,17 @@ class LayerFactors:
 
     Attributes:
         modes: for each mode, outputs first, its diagonal blocks ``[groups, b, b]``.
-        sizes: size of each mode.
     """
 
     modes: Modes
-    sizes: tuple[int, ...] = field(default=())
 
     @property
     def B(self) -> Tensor:
         """Factor of the output gradients, ``[out, out]`` (or ``[groups, out, out]``).
 
-        The identity where the mode was left diagonal (``max_size``, ``max_ratio``).
+        A factor larger than ``max_size`` is zero outside its blocks.
         """
-        return _ungrouped(_dense(self.modes[0], self.sizes[0]))
+        return _ungrouped(_dense(self.modes[0]))
 
     @property
     def A(self) -> Tensor:
@@ -237,7 +217,7 @@ class LayerFactors:
         For a convolution seen axis by axis it is the Kronecker product of the factor of the
         channels and that of the kernel positions.
         """
-        dense = [_dense(m, n) for m, n in zip(self.modes[1:], self.sizes[1:], strict=True)]
+        dense = [_dense(mode) for mode in self.modes[1:]]
         total = dense[0]
         for matrix in dense[1:]:
             groups, d, e = total.shape[0], total.shape[1], matrix.shape[1]
@@ -245,10 +225,8 @@ class LayerFactors:
         return _ungrouped(total)
 
 
-def _dense(blocks: list[Tensor], size: int) -> Tensor:
-    """Put blocks on the diagonal of one matrix; no block at all means the identity."""
-    if not blocks:
-        return torch.eye(size)[None]
+def _dense(blocks: list[Tensor]) -> Tensor:
+    """Put blocks on the diagonal of one matrix."""
     if len(blocks) == 1:
         return blocks[0]
     groups = range(blocks[0].shape[0])
@@ -266,8 +244,6 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
         >>> unit_trace([2 * torch.eye(2)[None]])[0].diagonal(dim1=-2, dim2=-1)
         tensor([[0.5000, 0.5000]])
     """
-    if not blocks:
-        return []
     traces = [block.diagonal(dim1=-2, dim2=-1).sum(-1) for block in blocks]
     total = torch.stack(traces).sum(0)[:, None, None]
     # An input that has only been zero so far has trace zero and stays zero.
@@ -275,13 +251,12 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
 
 
 def finished(
-    sums: FactorSums, view: LayerView, *, calls: int, b_scale: float, sharing: Sharing
+    sums: FactorSums, *, calls: float, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
     """Turn sums over an iteration into factors; the sums are used up.
 
     Args:
         sums: what was recorded.
-        view: the layer.
         calls: how many batches the iteration had (gradient accumulation). Each batch of k had a
             gradient 1/k of its own, so that A is averaged and B multiplied.
         b_scale: further scale of B: 1 / (t1 - t0) for layers of a vector field, the scaled
@@ -304,4 +279,4 @@ def finished(
             block.div_(calls)
     for blocks in kernel:
         unit_trace(blocks)
-    return LayerFactors(modes, view.mode_sizes)
+    return LayerFactors(modes)

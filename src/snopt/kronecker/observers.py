@@ -11,15 +11,14 @@ from typing import Any
 from torch import Tensor
 
 from snopt.adjoint.observer import NodeObserver
+from snopt.base.copies import Inert
 from snopt.base.types import State
 
 __all__ = ["Observers", "join", "leave"]
 
 
-class Observers:
+class Observers(Inert):
     """Passes on every node to each of its members; they agree on where the nodes are.
-
-    It is inert in a copied or unpickled model (where it becomes None), as its members are.
 
     Attributes:
         members: who is told.
@@ -44,12 +43,6 @@ class Observers:
         """Tell every member of a node."""
         for member in self.members:
             member.observe(t, weight, x, Q_x)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> None:
-        return None
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return type(None), ()
 
 
 def join(block: Any, observer: NodeObserver) -> None:

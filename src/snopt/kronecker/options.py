@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from snopt.adjoint.quadrature import PerStep, Quadrature
 from snopt.base.errors import unknown
 from snopt.kronecker.conv import ConvForm
-from snopt.kronecker.factors import Oversize, Sharing
+from snopt.kronecker.factors import Sharing
 from snopt.second_order.terminal import Loss, Terminal
 
 __all__ = ["KroneckerOptions"]
@@ -26,44 +26,43 @@ class KroneckerOptions:
     """How Kronecker factors are formed.
 
     Attributes:
-        conv: convolutions ``"per_axis"`` (a factor each for output channels, input channels and
-            kernel positions) or as ``"kfc"`` (one factor for channels and positions together).
-        sharing: what to do with positions that share weights: ``"expand"`` (KFC), ``"reduce"``,
-            or ``"trace"`` (trace-restricted); convolutions per axis always expand.
+        conv: convolutions as ``"kfc"`` (one factor for input channels and kernel positions
+            together, as in the paper) or ``"per_axis"`` (a small factor for each of the two).
+        sharing: how positions that share weights are weighted: ``"expand"`` alike (KFC), or
+            ``"trace"`` by each other's norms (trace-restricted); convolutions per axis expand.
         terminal: Q_xx(t1): ``"gradient"`` (the paper's, rank one and free), ``"ggn"`` (exact
             factors) or ``"sampled"`` (one draw); the last two cost extra backward passes, on
             refresh iterations only.
         loss: what follows the model's outputs, needed for ``"ggn"`` and ``"sampled"``.
         reduction: whether the loss is a mean or a sum over the batch.
+        batch_size: examples in one batch of one process. None reads it off the model's call: the
+            leading size of the first floating-point tensor of two or more axes among its
+            arguments. If the model is not called itself, or has no such argument, it is the
+            largest leading size that a layer or the state of a solve has.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
-            accepted step, ``UniformGrid(100)`` as the paper does, ``Stages()``.
+            accepted step, or ``UniformGrid(100)`` as the paper does.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
-        max_size: the largest factor. Rotations of a layer's gradient cost four products an
-            iteration, which grow with the cube of the size: whole factors of 860 × 860 were 7 % of
-            a flow's iteration, in blocks of 430 half of that, and learned as fast.
-        oversize: larger modes are cut in ``"block"`` or left ``"diagonal"``.
-        max_ratio: a factor with more entries than this many times the layer's weights is left
-            diagonal too: a gate from 1 to 860 features does not deserve a matrix of 860 × 860.
+        max_size: the largest block of a factor. A larger factor is kept as blocks on its
+            diagonal, and a warning names the layer. No layer of the paper's models is that large.
 
     Example:
-        >>> KroneckerOptions(conv="kfc").max_size
-        640
+        >>> KroneckerOptions().max_size
+        2048
         >>> KroneckerOptions(conv="kfac")
         Traceback (most recent call last):
         ...
         snopt.base.errors.UnknownName: unknown conv 'kfac'; did you mean 'kfc'? ...
     """
 
-    conv: ConvForm = "per_axis"
+    conv: ConvForm = "kfc"
     sharing: Sharing = "expand"
     terminal: Terminal = "gradient"
     loss: Loss | None = None
     reduction: Reduction = "mean"
+    batch_size: int | None = None
     quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
     averaging: float = 0.9
-    max_size: int = 640
-    oversize: Oversize = "block"
-    max_ratio: float = 8.0
+    max_size: int = 2048
 
     def __post_init__(self) -> None:
         """Check every choice once."""
@@ -72,7 +71,6 @@ class KroneckerOptions:
             "sharing": Sharing,
             "terminal": Terminal,
             "reduction": Reduction,
-            "oversize": Oversize,
         }
         if self.loss is not None:
             choices["loss"] = Loss
@@ -88,3 +86,7 @@ class KroneckerOptions:
             raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")
         if self.max_size < 1:
             raise ValueError(f"max_size={self.max_size} must be at least 1")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(
+                f"batch_size={self.batch_size} must be at least 1, or None to read it off"
+            )

@@ -1,129 +1,259 @@
-"""Which calls of a layer count.
+"""The recording of one iteration.
 
-Hooks are on a layer only while something is being recorded; at all other times the model
-is exactly as its author left it. There are two ways to record:
+A :class:`Recording` puts hooks on the model's layers and observers on its blocks. They report to
+it, and it adds up what they report. Closing it takes them off again.
 
-* :func:`recording` inside a solve: the caller re-evaluates the vector field once at a
-  quadrature node, and every call of a layer during that evaluation is returned. Whatever the
-  solver evaluates for itself happens outside the context and leaves no trace.
-* :class:`Tap` outside a solve: each call of a layer in training mode with gradients
-  enabled counts once, when the gradient of its output arrives. A call whose output is
-  never differentiated, or is differentiated only inside a differentiable inner pass
-  (``create_graph=True``: gradient penalties, divergences), does not count, nor does a call that
-  a solver makes (:data:`snopt.base.isolation.solver`): there are as many as its steps have
-  stages.
+**Which backward passes belong together.** What has been added up belongs to the gradients in
+``.grad``. Passes whose gradients accumulate there are batches of one iteration. A pass that finds
+no gradient there begins anew: the one before has been stepped with, was broken off by an
+exception, or was thrown away. Only calls of the model that a gradient reaches are batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import register_multi_grad_hook
+from torch.utils.hooks import RemovableHandle
 
-from snopt.base.isolation import solver
+from snopt.adjoint.observer import NodeObserver
+from snopt.base.copies import Inert, no_hook
+from snopt.kronecker.calls import Tap, leading_size, tensors_in, training_call
+from snopt.kronecker.factors import call_factors
+from snopt.kronecker.observers import join, leave
+from snopt.kronecker.options import KroneckerOptions
+from snopt.kronecker.sums import IterationSums, Slot
+from snopt.second_order.terminal import leaves_of, terminal_factors
 
-__all__ = ["Call", "Tap", "recording"]
+__all__ = ["Block", "Recording"]
+
+#: A module with a ``field`` and an ``observer``: :class:`snopt.NeuralODE`, or one like it.
+Block = Any
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of a layer under :func:`recording`.
+class _Attachment:
+    """Hooks and observers put on a model, and how to take them off again.
 
-    Attributes:
-        name: the layer's name.
-        z: its input, detached.
-        output: where in the graph its output is. The edge, not the tensor: an activation
-            working in place would turn the tensor into its own output.
+    Apart from the recording, so that it can clean up after the recording has died.
     """
 
-    name: str
-    z: Tensor
-    output: GradientEdge
+    def __init__(self) -> None:
+        self.handles: list[RemovableHandle] = []
+        self.blocks: list[tuple[weakref.ref[Any], NodeObserver]] = []
 
-
-def _first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The layer's input, passed by position or as ``input=``; detached."""
-    z: Tensor = args[0] if args else kwargs["input"]
-    return z.detach()
-
-
-@contextmanager
-def recording(layers: Mapping[str, nn.Module]) -> Iterator[list[Call]]:
-    """Collect every call of the named layers whose output is part of a graph.
-
-    Example:
-        >>> layer = nn.Linear(2, 2)
-        >>> with recording({"layer": layer}) as calls:
-        ...     _ = layer(torch.zeros(3, 2))
-        >>> _ = layer(torch.zeros(3, 2))
-        >>> [(call.name, tuple(call.z.shape)) for call in calls]
-        [('layer', (3, 2))]
-    """
-    calls: list[Call] = []
-
-    def hook_for(name: str) -> Callable[..., None]:
-        def hook(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
-        ) -> None:
-            if output.requires_grad:
-                z = _first_input(args, kwargs)
-                calls.append(Call(name, z, get_gradient_edge(output)))
-
-        return hook
-
-    handles = [
-        layer.register_forward_hook(hook_for(name), with_kwargs=True)
-        for name, layer in layers.items()
-    ]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
+    def remove(self) -> None:
+        for handle in self.handles:
             handle.remove()
+        for ref, observer in self.blocks:
+            block = ref()
+            if block is not None:
+                leave(block, observer)
+        self.handles, self.blocks = [], []
 
 
-class Tap:
-    """A forward hook that reports ``(z, g)`` when the gradient of a call's output arrives.
-
-    It is a class of its own, not a closure, so that a model may be copied or pickled while
-    it is being recorded: the copy's tap is inert.
+class Recording:
+    """Adds up what layers and solves report until it is closed.
 
     Args:
-        report: called with the layer's input and its output's gradient, both detached.
+        model: the model.
+        slots: weights to record, by name.
+        sizes: block sizes of each slot's modes.
+        observers: blocks and the observer of each one's field.
+        options: which curvature is wanted.
+        seed: of the draws of ``terminal="sampled"``; the global state is not touched.
 
-    Example:
-        >>> layer = nn.Linear(2, 2)
-        >>> tap = Tap(lambda z, g: print(z.shape, g.shape))
-        >>> handle = layer.register_forward_hook(tap, with_kwargs=True)
-        >>> layer(torch.zeros(3, 2)).sum().backward()
-        torch.Size([3, 2]) torch.Size([3, 2])
+    Attributes:
+        sums: what has been added up so far.
+        dropped: calls of a layer left out because they were not finite.
     """
 
-    def __init__(self, report: Callable[[Tensor, Tensor], None] | None) -> None:
-        self.report = report
-
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    def __init__(
+        self,
+        model: nn.Module,
+        slots: Mapping[str, Slot],
+        sizes: Mapping[str, Sequence[Sequence[int]]],
+        observers: Sequence[tuple[Block, NodeObserver]],
+        options: KroneckerOptions,
+        seed: int = 0,
     ) -> None:
-        """Watch one call of the layer."""
-        if self.report is None or not module.training or solver.depth:
+        self.sums = IterationSums.of(slots)
+        self.dropped = 0
+        self._slots, self._sizes, self._options, self._seed = slots, sizes, options, seed
+        self._slot_of = {module: name for name, slot in slots.items() for module in slot.modules}
+        self._task = -1
+        # Where reports of a pass with a terminal factor go, and whether inputs are to be counted.
+        self._sending: tuple[IterationSums, bool] | None = None
+        self._attached = _Attachment()
+        weakref.finalize(self, self._attached.remove)
+        self._attach(model, observers)
+
+    def _attach(self, model: nn.Module, observers: Sequence[tuple[Block, NodeObserver]]) -> None:
+        ref, attached = weakref.ref(self), self._attached
+        for block, observer in observers:
+            join(block, observer)
+            attached.blocks.append((weakref.ref(block), observer))
+        for slot in self._slots.values():
+            for name in () if slot.in_field else slot.modules:
+                module = model.get_submodule(name)
+                tap = Tap(_reporter(ref, name))
+                attached.handles.append(module.register_forward_hook(tap, with_kwargs=True))
+        hook = _ModelHook(ref)
+        attached.handles.append(model.register_forward_hook(hook, with_kwargs=True))
+
+    def close(self) -> None:
+        """Take everything off the model."""
+        self._attached.remove()
+
+    # ------------------------------------------------------------------ reports
+
+    @property
+    def listening(self) -> bool:
+        """Whether a backward pass that runs now is to be counted.
+
+        With ``terminal="gradient"`` it is the user's; otherwise it is one of the recording's own.
+        """
+        return self._options.terminal == "gradient" or self._sending is not None
+
+    def report(self, name: str, z: Tensor, g: Tensor, *, weight: float = 1.0) -> None:
+        """Count one call of a layer.
+
+        Args:
+            name: the layer's name.
+            z: its input.
+            g: the gradient with respect to its output.
+            weight: quadrature weight.
+        """
+        key = self._slot_of[name]
+        view = self._slots[key].view
+        if not self.listening or not view.parameters[0].requires_grad:
             return
-        if not (torch.is_grad_enabled() and output.requires_grad):
+        sums, inputs = self._sending or (self._current(), True)
+        # Autograd runs hooks with gradients off, a solve may not; and autocast, on during the
+        # backward pass of a solve, would round the factors.
+        with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
+            call = call_factors(
+                view,
+                z,
+                g,
+                sharing=self._options.sharing,
+                sizes=self._sizes[key],
+                inputs=inputs,
+            )
+            if not sums.layers[key].add(call, weight=weight):
+                self.dropped += 1
+        self._saw(sums, view.output_gradients(g).shape[1])
+
+    def passed(self, names: set[str], weight: float, x: object) -> None:
+        """Count a node of a solve.
+
+        Args:
+            names: the layers called there; each was integrated for the node's weight longer.
+            weight: the node's quadrature weight.
+            x: state there.
+        """
+        sums, inputs = self._sending or (self._current(), True)
+        if inputs:
+            for key in {self._slot_of[name] for name in names}:
+                sums.layers[key].duration += weight
+        self._saw(sums, leading_size(x))
+
+    def called(self, args: object, outputs: object) -> None:
+        """Watch a training call of the model: it is a batch if a gradient reaches its outputs.
+
+        Args:
+            args: its arguments.
+            outputs: what it returned.
+        """
+        tensors = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
+        if not tensors:
             return
-        report, z = self.report, _first_input(args, kwargs)
+        examples, ref = leading_size(args), weakref.ref(self)
+        sums = None if self._options.terminal == "gradient" else self._terminal_sums(outputs)
 
-        def arrived(g: Tensor) -> None:
-            # Gradients are enabled during a backward pass only if it is itself to be
-            # differentiated; its values belong to an inner derivative, not to the loss.
-            if not torch.is_grad_enabled():
-                report(z, g.detach())
+        def arrived(_: Tensor) -> None:
+            recording = ref()
+            # Gradients are enabled in a pass that is itself to be differentiated (see Tap).
+            if recording is not None and not torch.is_grad_enabled():
+                recording._differentiated(examples, sums)
 
-        output.register_hook(arrived)
+        register_multi_grad_hook(tensors, arrived, mode="any")
 
-    def __reduce__(self) -> tuple[type[Tap], tuple[None]]:
-        return Tap, (None,)
+    def _differentiated(self, examples: int, sums: IterationSums | None) -> None:
+        current = self._current()
+        current.calls += 1
+        current.examples += examples
+        if sums is not None:
+            current.add(sums)
+            self._saw(current, max(sums.rows))
+
+    def _current(self) -> IterationSums:
+        """The sums that the backward pass running now belongs to; see the module's docstring."""
+        task = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            params = [p for slot in self._slots.values() for p in slot.view.parameters]
+            if not any(p.grad is not None and bool(p.grad.any()) for p in params):
+                self.sums = IterationSums.of(self._slots)
+            self.sums.rows.append(0)
+        return self.sums
+
+    def _saw(self, sums: IterationSums, rows: int) -> None:
+        sums.rows[-1] = max(sums.rows[-1], rows)
+
+    # ------------------------------------------------------------------ terminal factors
+
+    @contextmanager
+    def _sending_to(self, sums: IterationSums, *, inputs: bool) -> Iterator[None]:
+        self._sending = (sums, inputs)
+        try:
+            yield
+        finally:
+            self._sending = None
+
+    def _terminal_sums(self, outputs: object) -> IterationSums:
+        """Send each factor of the terminal curvature back through the model in its own pass."""
+        if not isinstance(outputs, Tensor):
+            raise TypeError(
+                f"terminal={self._options.terminal!r} needs the model to return one tensor, the "
+                f"loss's input; it returned {type(outputs).__name__}: use terminal='gradient'"
+            )
+        assert self._options.loss is not None
+        generator = torch.Generator().manual_seed(self._seed)
+        ys = terminal_factors(outputs, self._options.terminal, self._options.loss, generator)
+        # Not the parameters alone: a solve with adjoint="direct" tells its nodes when a gradient
+        # arrives at its start, which nothing trainable may precede.
+        ends = leaves_of(outputs)
+        sums = IterationSums.of(self._slots)
+        sums.rows = [0]
+        for i, y in enumerate(ys):
+            with self._sending_to(sums, inputs=i == 0):
+                torch.autograd.grad(outputs, ends, y, retain_graph=True, allow_unused=True)
+        return sums
+
+
+def _reporter(ref: weakref.ref[Recording], name: str) -> Any:
+    def report(z: Tensor, g: Tensor) -> None:
+        recording = ref()
+        if recording is not None:
+            recording.report(name, z, g)
+
+    return report
+
+
+class _ModelHook(Inert):
+    """A forward hook of the model that tells a recording of its training calls."""
+
+    in_copies = staticmethod(no_hook)
+
+    def __init__(self, ref: weakref.ref[Recording]) -> None:
+        self.ref = ref
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, outputs: object) -> None:
+        recording = self.ref()
+        if recording is not None and training_call(module):
+            recording.called((args, kwargs), outputs)

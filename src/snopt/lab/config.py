@@ -153,7 +153,7 @@ class OptimizerConfig:
     refresh_every: int = 100
     refresh_first: int = 5
     nodes: int | None = None
-    conv: Literal["per_axis", "kfc"] = "per_axis"
+    conv: Literal["per_axis", "kfc"] = "kfc"
     rest_lr: float | None = None
     milestones: tuple[int, ...] = ()
     gamma: float = 1.0

@@ -11,7 +11,7 @@ from snopt.base.errors import unknown
 from snopt.kronecker import KroneckerOptions
 from snopt.optim.coverage import Scope
 from snopt.optim.guard import OnDivergence
-from snopt.optim.update import Graft, Rule
+from snopt.optim.update import Rule
 
 __all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refresh_gap"]
 
@@ -33,8 +33,6 @@ class Config:
         refresh_first: the first interval; later ones grow.
         scope: which layers are covered.
         curvature: how factors are formed.
-        graft: whose step length to take.
-        kl_clip: κ of the KL clip.
         on_divergence: what to do when a gradient is not finite.
     """
 
@@ -43,23 +41,17 @@ class Config:
     refresh_first: int = 5
     scope: Scope = "all"
     curvature: KroneckerOptions = field(default_factory=KroneckerOptions)
-    graft: Graft | None = None
-    kl_clip: float | None = None
     on_divergence: OnDivergence = "skip"
 
     def __post_init__(self) -> None:
         """Check every choice once."""
         choices: dict[str, Any] = {"rule": Rule, "scope": Scope, "on_divergence": OnDivergence}
-        if self.graft is not None:
-            choices["graft"] = Graft
         for name, kind in choices.items():
             if getattr(self, name) not in get_args(kind):
                 raise unknown(name, getattr(self, name), get_args(kind))
         for name in ("refresh_every", "refresh_first"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1 iteration")
-        if self.kl_clip is not None and not self.kl_clip > 0:
-            raise ValueError(f"kl_clip={self.kl_clip} must be positive, or None for no clip")
 
 
 def check_arguments(model: object, params: object) -> None:

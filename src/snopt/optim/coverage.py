@@ -7,10 +7,9 @@ from typing import Literal, TypeAlias
 
 from torch import nn
 
-from snopt.adjoint.block import NeuralODE
 from snopt.kronecker import ConvForm, Slot, is_covered, view_of
 
-__all__ = ["Scope", "blocks_of", "cover", "unwrapped"]
+__all__ = ["Scope", "cover", "unwrapped"]
 
 Scope: TypeAlias = Literal["all", "ode"]
 
@@ -27,11 +26,6 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while isinstance(model, wrappers):
         model = model.module
     return model
-
-
-def blocks_of(model: nn.Module) -> list[NeuralODE]:
-    """List the model's ODE blocks."""
-    return [module for module in model.modules() if isinstance(module, NeuralODE)]
 
 
 def cover(
@@ -75,5 +69,5 @@ def cover(
         biases = {id(module.bias) for module in modules.values()}
         own_bias = len(biases) == 1 and group_of.get(id(first.bias)) == group_of[weight_id]
         view = view_of(first, bias=own_bias, conv_form=conv_form)
-        slots[name or "model"] = Slot(view, in_field, modules)
+        slots[name or "model"] = Slot(view, in_field, tuple(modules))
     return slots

@@ -12,30 +12,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import torch
 from torch import Tensor, distributed
 
-from snopt.kronecker import Slot
+from snopt.base.distributed import rank, world_size
+from snopt.kronecker import IterationSums, KroneckerOptions, Slot
+from snopt.kronecker.factors import FactorSums
 from snopt.optim.eigh import robust_eigh
 
-__all__ = ["average_sums", "owners", "shared_eigh", "together", "world_size"]
+__all__ = ["average_sums", "owners", "shared_eigh", "together"]
 
 MESSAGE = 25 << 20
 """Bytes of a message, as in DistributedDataParallel: with many workers it is the number of
 messages that costs, and joining all would be one more copy of all factors."""
-
-
-def world_size() -> int:
-    """Number of processes that train together; 1 without a process group.
-
-    Example:
-        >>> world_size()
-        1
-    """
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_world_size()
-    return 1
-
-
-def _rank() -> int:
-    return distributed.get_rank() if world_size() > 1 else 0
 
 
 def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
@@ -81,28 +67,43 @@ def _exchanged(
     return back
 
 
-def average_sums(slots: Mapping[str, Slot], sizes: Mapping[str, list[list[int]]]) -> None:
-    """Average the recorded sums over the ranks that recorded something; add up the batches.
+def average_sums(
+    sums: IterationSums,
+    slots: Mapping[str, Slot],
+    sizes: Mapping[str, list[list[int]]],
+    options: KroneckerOptions,
+) -> None:
+    """Average the recorded sums over the ranks that recorded something; add the examples up.
 
     Args:
+        sums: what this rank recorded; it becomes what all did.
         slots: all slots, in the same order on every rank.
         sizes: block sizes of each slot's modes.
+        options: which curvature is wanted.
     """
-    if world_size() == 1:
+    if world_size() == 1 or not slots:
         return
-    parts = [_packed(slot, sizes[name]) for name, slot in slots.items()]
-    added = _exchanged(parts, [0] * len(parts), lambda flat, _: distributed.all_reduce(flat))
-    for slot, part in zip(slots.values(), added, strict=True):
-        _unpack(slot, part)
+    parts = [_packed(sums.layers[name], slot, sizes[name]) for name, slot in slots.items()]
+    recorded = float(bool(sums.rows))
+    counts = [recorded, recorded * sums.batches, recorded * sums.batch_size(options)]
+    parts.append(parts[0].new_tensor(counts))
+    *added, counted = _exchanged(
+        parts, [0] * len(parts), lambda flat, _: distributed.all_reduce(flat)
+    )
+    for name, part in zip(slots, added, strict=True):
+        _unpack(sums.layers[name], part)
+    ranks, batches, examples = counted.tolist()
+    sums.ranks = max(1, round(ranks))
+    sums.calls, sums.examples = batches / sums.ranks, round(examples)
 
 
-def _packed(slot: Slot, sizes: list[list[int]]) -> Tensor:
-    """A slot's sums as one vector; every rank sends one, also with nothing to give.
+def _packed(sums: FactorSums, slot: Slot, sizes: list[list[int]]) -> Tensor:
+    """A layer's sums as one vector; every rank sends one, also with nothing to give.
 
-    It begins with whether the rank recorded the slot, for how long, and on how many examples.
+    It begins with whether the rank recorded the layer, and for how long.
     """
-    sums, weight = slot.sums, slot.view.parameters[0]
-    values = [float(sums.modes is not None), sums.duration, float(sums.batch)]
+    weight = slot.view.parameters[0]
+    values = [float(sums.modes is not None), sums.duration]
     head = weight.new_tensor(values, dtype=torch.promote_types(weight.dtype, torch.float32))
     if sums.modes is None:
         groups = slot.view.groups
@@ -111,17 +112,16 @@ def _packed(slot: Slot, sizes: list[list[int]]) -> Tensor:
     return torch.cat([head, *(block.to(head.dtype).flatten() for block in blocks)])
 
 
-def _unpack(slot: Slot, added: Tensor) -> None:
+def _unpack(sums: FactorSums, added: Tensor) -> None:
     """Take back what all ranks have sent, added up."""
-    sums = slot.sums
     assert sums.modes is not None
-    ranks, duration, batch = added[:3].tolist()
+    ranks, duration = added[:2].tolist()
     if ranks == 0:
         sums.modes = None
         return
-    sums.duration, sums.batch = duration / ranks, round(batch)
+    sums.duration = duration / ranks
     blocks = [block for mode in sums.modes for block in mode]
-    parts = torch.split(added[3:] / ranks, [block.numel() for block in blocks])
+    parts = torch.split(added[2:] / ranks, [block.numel() for block in blocks])
     for block, part in zip(blocks, parts, strict=True):
         block.copy_(part.reshape(block.shape))
 
@@ -158,10 +158,10 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
     ranks = world_size()
     if ranks == 1:
         return [robust_eigh(block) for block in blocks]
-    owner, rank = owners([block.shape[-1] for block in blocks], ranks), _rank()
+    owner, own = owners([block.shape[-1] for block in blocks], ranks), rank()
     buffers = []
     for block, where in zip(blocks, owner, strict=True):
-        found = robust_eigh(block) if where == rank else None
+        found = robust_eigh(block) if where == own else None
         groups, size = block.shape[:2]
         buffer = block.new_zeros(1 + groups * size * (size + 1))
         if found is not None:

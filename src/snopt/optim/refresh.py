@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from snopt.base.distributed import world_size
 from snopt.kronecker import LayerFactors, Slot
 from snopt.optim.guard import Counts, warn_once
-from snopt.optim.parallel import shared_eigh, world_size
+from snopt.optim.parallel import shared_eigh
 from snopt.optim.update import LayerState, averaged, change_basis
 
 __all__ = ["factors_of", "renew", "warn_of_unrecorded"]
 
 
-def factors_of(state: LayerState, slot: Slot) -> LayerFactors | None:
+def factors_of(state: LayerState) -> LayerFactors | None:
     """Read a layer's averaged factors back from its state."""
     modes = state.get("factors")
-    return None if modes is None else LayerFactors(modes, slot.view.mode_sizes)
+    return None if modes is None else LayerFactors(modes)
 
 
 def renew(
@@ -47,7 +48,7 @@ def renew(
     for i in range(0, len(names), at_once):
         part = {name: slots[name] for name in names[i : i + at_once]}
         for name, slot in part.items():
-            _average(found.pop(name), slot, state_of(slot), averaging)
+            _average(found.pop(name), state_of(slot), averaging)
         blocks = {name: state_of(slot)["factors"] for name, slot in part.items()}
         results = iter(shared_eigh([b for modes in blocks.values() for m in modes for b in m]))
         for name, slot in part.items():
@@ -55,11 +56,11 @@ def renew(
             _enter(name, slot, state_of(slot), decomposed, counts)
 
 
-def _average(new: LayerFactors, slot: Slot, state: LayerState, averaging: float) -> None:
+def _average(new: LayerFactors, state: LayerState, averaging: float) -> None:
     """Average a layer's new factors into its state."""
     count = int(state.get("refreshes", 0)) + 1
     state["refreshes"] = torch.tensor(count)
-    state["factors"] = averaged(factors_of(state, slot), new, averaging, count).modes
+    state["factors"] = averaged(factors_of(state), new, averaging, count).modes
 
 
 def _enter(
@@ -82,16 +83,7 @@ def _enter(
         return
     bases = [[vectors for _, vectors in mode] for mode in modes]
     change_basis(state, bases, slot.view.target_modes)
-    values = [[value for value, _ in mode] for mode in modes]
-    state["values"] = [_eigenvalues(v, slot, m) for m, v in enumerate(values)]
-
-
-def _eigenvalues(blocks: list[Tensor], slot: Slot, mode: int) -> Tensor:
-    """Eigenvalues of one mode ``[groups, size]``; ones where the mode has no factor."""
-    if blocks:
-        return torch.cat(blocks, dim=-1)
-    weight = slot.view.parameters[0]
-    return weight.new_ones(slot.view.groups, slot.view.mode_sizes[mode], dtype=torch.float32)
+    state["values"] = [torch.cat([values for values, _ in mode], dim=-1) for mode in modes]
 
 
 def warn_of_unrecorded(

@@ -8,34 +8,46 @@ from typing import Any
 import torch
 from torch import nn
 
-from snopt.kronecker import FieldObserver, KroneckerOptions, KroneckerRecorder, LayerFactors, Slot
+from snopt.adjoint.blocks import blocks_of
+from snopt.base.distributed import world_size
+from snopt.kronecker import (
+    FieldObserver,
+    KroneckerOptions,
+    KroneckerRecorder,
+    LayerFactors,
+    Recording,
+    Slot,
+)
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
-from snopt.optim.coverage import Scope, blocks_of, cover, unwrapped
+from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
-from snopt.optim.scaling import kl_scale
 from snopt.optim.state import checked_extra, in_our_order, on_device
-from snopt.optim.summary import Summary, summarise
-from snopt.optim.update import Graft, Hyper, LayerState, Rule, Update, slot_update
+from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
+from snopt.optim.update import Hyper, LayerState, Rule, Update, slot_update
 
 __all__ = ["SNOpt"]
 
 
 class SNOpt(torch.optim.Optimizer):
-    """Second-order Neural ODE optimizer.
+    """Second-order Neural ODE optimizer: Adam in the eigenbasis of Kronecker factors.
+
+    The default rule is a relative of EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and
+    SOAP (Vyas et al. 2024). What is different is where the basis comes from: from curvature that
+    is integrated along the path of each solve. The paper's own rule is ``rule="amortized"``.
 
     The usual loop stays as it is: ``zero_grad``, forward, ``backward``, ``step``. On refresh
     iterations the backward pass also integrates the Kronecker factors of every covered layer
-    along the path of each solve (Algorithm 1, lines 4 to 9); ``step`` then renews the eigenbases.
-    On every iteration the gradient is preconditioned in the eigenbasis (Algorithm 2).
+    (Algorithm 1, lines 4 to 9); ``step`` then renews the eigenbases. On every iteration the
+    gradient is rotated into the eigenbasis, scaled there, and rotated back.
 
     =============  ==========================================================================
     rule           in the eigenbasis
     =============  ==========================================================================
     ``adam``       bias-corrected Adam; moments are carried over when the basis changes
-    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε)
+    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε), N examples a batch
     ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
     =============  ==========================================================================
 
@@ -61,8 +73,6 @@ class SNOpt(torch.optim.Optimizer):
         fields: vector fields solved by other means than a :class:`snopt.NeuralODE`; hand
             :meth:`observer` of each to :func:`snopt.odeint`.
         fallback_lr: learning rate of Adam for what is not covered; schedulers move it with ``lr``.
-        graft: take the step length of ``"adam"`` or ``"sgd"`` for each layer.
-        kl_clip: κ, bounds how far one step moves the model's outputs.
         on_divergence: what to do when a gradient or the loss is not finite: ``"skip"`` the
             update, ``"rollback"`` to the parameters of the last refresh and go on with more
             damping (smaller steps for ``adam``), or ``"raise"``.
@@ -97,14 +107,12 @@ class SNOpt(torch.optim.Optimizer):
         curvature: KroneckerOptions | None = None,
         fields: Iterable[nn.Module] = (),
         fallback_lr: float | None = None,
-        graft: Graft | None = None,
-        kl_clip: float | None = None,
         on_divergence: OnDivergence = "skip",
     ) -> None:
         check_arguments(model, params)
         self.config = Config(
-            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(), graft,
-            kl_clip, on_divergence,
+            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(),
+            on_divergence,
         )  # fmt: skip
         self.model = unwrapped(model)
         self.fields = list(fields)
@@ -123,8 +131,7 @@ class SNOpt(torch.optim.Optimizer):
         named = self.model.named_parameters() if params is None else params
         super().__init__(named, group_defaults(rule, given))
         self._attach()
-
-    # ------------------------------------------------------------------ what is covered
+        warn_of_cut_factors(self.recorder)
 
     def _attach(self) -> None:
         """Find the layers to cover and start recording for the coming iteration if it is due."""
@@ -174,7 +181,7 @@ class SNOpt(torch.optim.Optimizer):
         """Kronecker factors by layer name; ``.A`` and ``.B`` can be read after a refresh."""
         found = {}
         for name, slot in self.recorder.slots.items():
-            factors = factors_of(self._state_of(slot), slot)
+            factors = factors_of(self._state_of(slot))
             if factors is not None:
                 found[name] = factors
         return found
@@ -195,12 +202,11 @@ class SNOpt(torch.optim.Optimizer):
         super().add_param_group(param_group)
         if self._recorder is not None:
             self._attach()
+            warn_of_cut_factors(self.recorder)
 
     def _state_of(self, slot: Slot) -> LayerState:
         state: LayerState = self.state[slot.view.parameters[0]]
         return state
-
-    # ------------------------------------------------------------------ one iteration
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -234,7 +240,7 @@ class SNOpt(torch.optim.Optimizer):
         """
         if self._begin(None):
             for i in range(len(self.param_groups)):
-                for params, directions, _ in self._directions(i):
+                for params, directions in self._directions(i):
                     for param, direction in zip(params, directions, strict=True):
                         if param.grad is not None:
                             param.grad.copy_(direction)
@@ -244,24 +250,25 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and renew the factors if due; False if there is to be no update."""
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
         if not all_finite(gradients, loss):
-            self.recorder.clear()
+            self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
-        if self.recorder.armed:
+        if self.recorder.recording is not None:
             self.guard.keep((p for g in self.param_groups for p in g["params"]), self.state)
-            self._renew()
+            self._renew(self.recorder.recording)
         return True
 
     def _end(self) -> None:
         self.counts.iterations += 1
         self._arm()
 
-    def _renew(self) -> None:
-        recorder = self.recorder
-        average_sums(recorder.slots, recorder.sizes)
-        self.counts.dropped_calls += recorder.dropped
-        batch_size = recorder.batch_size
-        found = recorder.collect()
+    def _renew(self, recording: Recording) -> None:
+        recorder, sums = self.recorder, recording.sums
+        self.counts.dropped_calls += recording.dropped
+        recorder.disarm()
+        average_sums(sums, recorder.slots, recorder.sizes, recorder.options)
+        batch_size = sums.batch_size(recorder.options)
+        found = sums.factors(recorder.slots, recorder.options)
         if found:
             self.batch_size = batch_size
             renew(found, recorder.slots, self._state_of, recorder.options.averaging, self.counts)
@@ -280,10 +287,12 @@ class SNOpt(torch.optim.Optimizer):
                 update = slot_update(slot, self._state_of(slot), hyper)
                 if update is not None:
                     updates.append(update)
-        return self._clipped(updates, float(group["lr"]))
+        return updates
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"
+        # A sum's gradient, averaged over processes, becomes that of the mean over all examples.
+        summed = self.config.curvature.reduction == "sum"
         return Hyper(
             self.config.rule,
             momentum=float(group["momentum"]),
@@ -291,17 +300,8 @@ class SNOpt(torch.optim.Optimizer):
             damping=float(group["damping"]) * (1.0 if adam else self.guard.caution),
             weight_decay=0.0 if adam else float(group["weight_decay"]),
             batch_size=self.batch_size,
-            scale=1.0 / self.batch_size if self.config.curvature.reduction == "sum" else 1.0,
-            graft=self.config.graft,
+            scale=world_size() / self.batch_size if summed else 1.0,
         )
-
-    def _clipped(self, updates: list[Update], lr: float) -> list[Update]:
-        if self.config.kl_clip is None:
-            return updates
-        directions = [d for _, ds, _ in updates for d in ds]
-        gradients = [g for _, _, gs in updates for g in gs]
-        scale = kl_scale(directions, gradients, lr=lr, clip=self.config.kl_clip)
-        return [(ps, [d * scale for d in ds], gs) for ps, ds, gs in updates]
 
     def _lr(self, group: Mapping[str, Any]) -> float:
         lr = float(group["lr"])
@@ -310,7 +310,7 @@ class SNOpt(torch.optim.Optimizer):
 
     def _apply(self, group: dict[str, Any], updates: list[Update], covered: set[int]) -> None:
         lr, decoupled = self._lr(group), self.config.rule == "adam"
-        for params, directions, _ in updates:
+        for params, directions in updates:
             for param, direction in zip(params, directions, strict=True):
                 covered.add(id(param))
                 if param.grad is None:
@@ -329,8 +329,6 @@ class SNOpt(torch.optim.Optimizer):
             weight_decay = 0.0
         fallback_step(rest, [self.state[p] for p in rest], lr=lr, weight_decay=weight_decay)
 
-    # ------------------------------------------------------------------ divergence
-
     def rollback(self) -> bool:
         """Put the parameters back to those of the last refresh, and be more careful from now on.
 
@@ -340,15 +338,14 @@ class SNOpt(torch.optim.Optimizer):
         Returns:
             Whether there was something to go back to (``on_divergence="rollback"`` keeps it).
         """
-        self.recorder.clear()
+        self.recorder.disarm()
+        self._arm()
         return self.guard.roll_back(self.state)
 
     @property
     def counts(self) -> Counts:
         """Iterations, refreshes, skipped updates, rollbacks, failed decompositions."""
         return self.guard.counts
-
-    # ------------------------------------------------------------------ checkpoints and copies
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state: tensors and plain numbers, which ``weights_only=True`` can load."""
@@ -380,7 +377,7 @@ class SNOpt(torch.optim.Optimizer):
         self.batch_size, self.guard.caution = extra["batch_size"], extra["caution"]
         self.next_refresh = extra["next_refresh"]
         self.guard.counts = Counts(**extra["counts"])
-        self.recorder.clear()
+        self.recorder.disarm()
         self._arm()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch import nn
 from snopt.kronecker import KroneckerRecorder, Slot
 from snopt.optim.config import Config
 
-__all__ = ["Row", "Summary", "summarise"]
+__all__ = ["Row", "Summary", "summarise", "warn_of_cut_factors"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Row:
         kind: its class.
         trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"`` or ``"nothing"``.
         parameters: how many numbers it has.
-        factors: sizes of its factors; 0 where a mode is left diagonal.
+        factors: block sizes of each factor: one, or several where ``max_size`` cut it.
         memory: bytes of factors, bases, moments and copies to go back to.
     """
 
@@ -30,7 +31,7 @@ class Row:
     kind: str
     trained_by: str
     parameters: int
-    factors: tuple[int, ...]
+    factors: tuple[tuple[int, ...], ...]
     memory: int
 
 
@@ -57,8 +58,7 @@ class Summary:
                 row.kind,
                 row.trained_by,
                 f"{row.parameters:,}",
-                # A side without a factor is scaled entry by entry.
-                " × ".join(str(size or "diagonal") for size in row.factors),
+                " × ".join(_factor(blocks) for blocks in row.factors),
                 f"{row.memory / 2**20:.2f}",
             )
             for row in self.rows
@@ -71,6 +71,10 @@ class Summary:
         return "\n".join([*lines, f"optimizer state: {self.memory / 2**20:.2f} MiB"])
 
 
+def _factor(blocks: tuple[int, ...]) -> str:
+    return str(blocks[0]) if len(blocks) == 1 else f"({len(blocks)} blocks of {blocks[0]})"
+
+
 def _slot_row(name: str, slot: Slot, sizes: list[list[int]], kept: int) -> Row:
     view = slot.view
     count = sum(p.numel() for p in view.parameters)
@@ -80,8 +84,8 @@ def _slot_row(name: str, slot: Slot, sizes: list[list[int]], kept: int) -> Row:
     memory = (2 * squares + sum(view.mode_sizes) * view.groups + 2 * count) * item
     memory += kept * count * view.parameters[0].element_size()
     where = "kronecker (ode)" if slot.in_field else "kronecker"
-    largest = tuple(max(mode, default=0) for mode in sizes)
-    return Row(name, type(view.module).__name__, where, count, largest, memory)
+    factors = tuple(tuple(mode) for mode in sizes)
+    return Row(name, type(view.module).__name__, where, count, factors, memory)
 
 
 def summarise(
@@ -112,3 +116,25 @@ def summarise(
         by = "adam" if trained else "nothing"
         rows.append(Row(name, type(owner).__name__, by, param.numel(), (), memory))
     return Summary(tuple(rows))
+
+
+def warn_of_cut_factors(recorder: KroneckerRecorder) -> None:
+    """Say which layers have a factor that is larger than ``max_size``.
+
+    Args:
+        recorder: knows the covered layers.
+    """
+    cut = [
+        f"{name} ({sum(mode):,})"
+        for name, sizes in recorder.sizes.items()
+        for mode in sizes
+        if len(mode) > 1
+    ]
+    if cut:
+        warnings.warn(
+            f"factors larger than max_size={recorder.options.max_size} are cut into blocks, and "
+            f"what lies between the blocks is lost: {', '.join(cut)}. Raise "
+            "KroneckerOptions(max_size=...) if memory and time allow; see optimizer.summary()",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -15,10 +15,8 @@ from torch import Tensor
 from snopt.kronecker import LayerFactors, Slot
 from snopt.optim.eigenbasis import Bases, carry_second_moment, rotate, rotate_back, transitions
 from snopt.optim.rules import adam, amortized, tikhonov
-from snopt.optim.scaling import graft
 
 __all__ = [
-    "Graft",
     "Hyper",
     "LayerState",
     "Rule",
@@ -30,16 +28,11 @@ __all__ = [
 ]
 
 Rule: TypeAlias = Literal["adam", "amortized", "kronecker"]
-Graft: TypeAlias = Literal["adam", "sgd"]
 #: ``step``, ``factors``, ``bases``, ``values`` and moments; tensors in (nested) lists.
 LayerState: TypeAlias = dict[str, Any]
 
-#: One update of a layer: parameters, directions, gradients.
-Update: TypeAlias = tuple[list[Tensor], list[Tensor], list[Tensor]]
-
-#: Decay of the second moment that lends its step length when grafting.
-GRAFT_DECAY = 0.999
-GRAFT_EPS = 1e-8
+#: One update of a layer: parameters and directions.
+Update: TypeAlias = tuple[list[Tensor], list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,6 @@ class Hyper:
         weight_decay: γ as part of the curvature (not for ``"adam"``, which decays apart).
         batch_size: N of Algorithm 2's second moment.
         scale: of the gradient: 1/N where the loss is a sum, so that it becomes that of a mean.
-        graft: whose step length to take, if any.
     """
 
     rule: Rule
@@ -64,7 +56,6 @@ class Hyper:
     weight_decay: float = 0.0
     batch_size: int = 1
     scale: float = 1.0
-    graft: Graft | None = None
 
 
 def averaged(
@@ -81,7 +72,7 @@ def averaged(
         count: k, from 1.
 
     Example:
-        >>> one, three = (LayerFactors([[torch.tensor([[[c]]])]], (1,)) for c in (1.0, 3.0))
+        >>> one, three = (LayerFactors([[torch.tensor([[[c]]])]]) for c in (1.0, 3.0))
         >>> averaged(one, three, 0.5, 2).modes[0][0]
         tensor([[[2.3333]]])
     """
@@ -145,8 +136,6 @@ def layer_directions(
         bases = [state["bases"][m] for m in modes]
         X = _rule(rotate(g, bases), gradients, state, i, modes, hyper)
         out.append(rotate_back(X, bases))
-    if hyper.graft is not None:
-        out = _grafted(out, gradients, state, hyper.graft)
     if hyper.rule != "adam" and hyper.momentum:
         buffers = _start(state, "momentum", gradients)
         out = [buffer.mul_(hyper.momentum).add_(d) for buffer, d in zip(buffers, out, strict=True)]
@@ -179,7 +168,7 @@ def slot_update(slot: Slot, state: LayerState, hyper: Hyper) -> Update | None:
     packed = slot.view.pack(grads[0], grads[1] if len(grads) > 1 else None)
     found = slot.view.unpack(layer_directions(packed, state, slot.view.target_modes, hyper))
     directions = [d.to(params[0].dtype) for d in found if d is not None]
-    return params, directions, grads
+    return params, directions
 
 
 def _rule(
@@ -215,18 +204,3 @@ def _rule(
         return X
     values = [state["values"][m] for m in modes]
     return tikhonov(X, values, damping=hyper.damping, weight_decay=hyper.weight_decay)
-
-
-def _grafted(
-    directions: list[Tensor], gradients: list[Tensor], state: LayerState, kind: Graft
-) -> list[Tensor]:
-    """Give each direction the length that Adam (without momentum) or SGD would take."""
-    if kind == "sgd":
-        return [graft(d, g) for d, g in zip(directions, gradients, strict=True)]
-    squares = _start(state, "graft_square", gradients)
-    correction = 1 - GRAFT_DECAY ** int(state["step"])
-    out = []
-    for d, g, v in zip(directions, gradients, squares, strict=True):
-        v.mul_(GRAFT_DECAY).addcmul_(g, g, value=1 - GRAFT_DECAY)
-        out.append(graft(d, g / ((v / correction).sqrt() + GRAFT_EPS)))
-    return out

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
+from snopt.adjoint.blocks import blocks_of
 from snopt.adjoint.request import Adjoint, Request
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
@@ -80,7 +81,7 @@ def recursive_adjoint(model: nn.Module) -> Switched:
         >>> Hv.shape
         torch.Size([2, 2])
     """
-    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    blocks = blocks_of(model)
     for block in blocks:
         _check(block)
     switched = Switched([(block, block.adjoint) for block in blocks])

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
+from snopt.base.distributed import joined
 from snopt.base.errors import SolveError
 
 __all__ = ["RecursiveNewton", "conjugate_gradients"]
@@ -93,7 +93,7 @@ class RecursiveNewton(Optimizer):
         for name, value in (("lr", lr), ("damping", damping), ("cg_iterations", cg_iterations)):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} = {value}; it must be positive")
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if joined():
             raise RuntimeError(
                 "RecursiveNewton differentiates gradients, which DistributedDataParallel does not "
                 "support; train in one process, or choose another optimizer"

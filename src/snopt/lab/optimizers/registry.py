@@ -18,7 +18,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
-from snopt.adjoint import NeuralODE, UniformGrid
+from snopt.adjoint import UniformGrid
+from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import unknown
 from snopt.kronecker import KroneckerOptions
 from snopt.lab.config import OptimizerConfig
@@ -84,8 +85,8 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     amortized = config.name == "snopt_amortized"
-    # In Algorithm 2 each refresh replaces the factors, and hardly any dimension is too large.
-    curvature: dict[str, Any] = {"averaging": 0.0, "max_size": 1024} if amortized else {}
+    # In Algorithm 2 each refresh replaces the factors of the one before.
+    curvature: dict[str, Any] = {"averaging": 0.0} if amortized else {}
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
     optimizer = SNOpt(
@@ -235,6 +236,7 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
         ImportError: The package of the optimizer is not installed.
 
     Example:
+        >>> from snopt.adjoint import NeuralODE
         >>> model = nn.Sequential(NeuralODE(nn.Linear(2, 2)), nn.GRUCell(2, 2))
         >>> config = OptimizerConfig("sgd", lr=0.1, rest_lr=1e-3)
         >>> [type(optimizer).__name__ for optimizer in make_optimizers(model, config)]
@@ -250,7 +252,7 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
     params = [p for p in model.parameters() if p.requires_grad]
     if config.rest_lr is None or entry.build is _snopt:  # SNOpt trains the rest by Adam itself.
         return entry.build(model, params, config)
-    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    blocks = blocks_of(model)
     inside = {id(p) for block in blocks for p in block.parameters()}
     made = entry.build(model, [p for p in params if id(p) in inside], config)
     rest = [p for p in params if id(p) not in inside]

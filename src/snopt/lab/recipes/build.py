@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from snopt.adjoint import NeuralODE
+from snopt.adjoint.blocks import blocks_of
 from snopt.horizon import HorizonOptimizer
 from snopt.lab.config import Experiment, ModelConfig, SolverConfig
 from snopt.lab.data import Dataset, Spec, Splits, load
@@ -142,7 +143,7 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
 
 
 def _only_block(model: nn.Module) -> NeuralODE:
-    blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+    blocks = blocks_of(model)
     if len(blocks) != 1 or isinstance(model, ODERNN):
         raise ValueError(
             f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed"

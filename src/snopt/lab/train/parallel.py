@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from snopt.base.distributed import joined
 from snopt.lab.train.task import Parts, Task
 from snopt.optim import SNOpt
 
@@ -106,19 +107,19 @@ def join(device: str | torch.device | None = None) -> Iterator[World]:
         (0, 1)
     """
     started_by_torchrun = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-    joined = distributed.is_available() and distributed.is_initialized()
-    place = _device(device, started_by_torchrun or joined)
-    if not (joined or started_by_torchrun):
+    already = joined()
+    place = _device(device, started_by_torchrun or already)
+    if not (already or started_by_torchrun):
         yield World(device=place)
         return
-    if not joined:
+    if not already:
         if place.type == "cuda":
             torch.cuda.set_device(place)
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
     try:
         yield World(distributed.get_rank(), distributed.get_world_size(), place)
     finally:
-        if not joined:
+        if not already:
             distributed.destroy_process_group()
             time.sleep(SHUTDOWN_SECONDS)
 
@@ -173,14 +174,13 @@ def traffic(parts: Parts, iterations: int) -> dict[str, int]:
 
 def _refresh_bytes(optimizer: SNOpt) -> int:
     """Payload of one refresh: all factors are averaged, all eigenbases are broadcast."""
-    total = 0
+    total, item = 0, 0
     for factors in optimizer.factors.values():
-        blocks = [block for mode in factors.modes for block in mode]
-        for block in blocks:
+        for block in (block for mode in factors.modes for block in mode):
             groups, size = block.shape[0], block.shape[-1]
             # The factor; eigenvalues, eigenvectors, and whether they were found.
             numbers = groups * size * size + groups * size * (size + 1) + 1
-            total += numbers * block.element_size()
-        if blocks:
-            total += 3 * blocks[0].element_size()  # ranks, duration and examples of the layer
-    return total
+            item = block.element_size()
+            total += numbers * item
+        total += 2 * item  # ranks and duration of the layer
+    return total + 3 * item  # ranks, batches and examples of all

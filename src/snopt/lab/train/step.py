@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint import NeuralODE
+from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import SolveError
 from snopt.lab.train.parallel import World
 from snopt.lab.train.task import Parts
@@ -181,6 +181,7 @@ class Meter:
         >>> class Decay(nn.Module):
         ...     def forward(self, t, x):
         ...         return -x
+        >>> from snopt.adjoint import NeuralODE
         >>> block = NeuralODE(Decay(), horizon=1.0)
         >>> meter = Meter(block, torch.device("cpu"))
         >>> meter.reset()
@@ -191,7 +192,7 @@ class Meter:
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.blocks = [module for module in model.modules() if isinstance(module, NeuralODE)]
+        self.blocks = blocks_of(model)
         self.device = device
 
     def reset(self) -> None:

@@ -1,0 +1,27 @@
+"""The ODE blocks of a model."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from snopt.adjoint.block import NeuralODE
+
+__all__ = ["blocks_of"]
+
+
+def blocks_of(*modules: nn.Module) -> list[NeuralODE]:
+    """List the blocks among modules and their submodules, each once.
+
+    Args:
+        *modules: Models, or blocks.
+
+    Returns:
+        The blocks, in the order of the modules.
+
+    Example:
+        >>> block = NeuralODE(nn.Identity())
+        >>> blocks_of(nn.Sequential(block, nn.Linear(2, 2)), block) == [block]
+        True
+    """
+    found = [part for module in modules for part in module.modules()]
+    return list(dict.fromkeys(part for part in found if isinstance(part, NeuralODE)))

@@ -1,0 +1,94 @@
+"""What the backward passes of one iteration add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from snopt.kronecker.factors import FactorSums, LayerFactors, finished
+from snopt.kronecker.options import KroneckerOptions
+from snopt.kronecker.view import LayerView
+
+__all__ = ["IterationSums", "Slot"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One set of weights whose curvature is recorded.
+
+    Attributes:
+        view: the layer in the canonical layout.
+        in_field: whether the layer belongs to a vector field.
+        modules: names of the layers that use these weights (several if weights are tied).
+    """
+
+    view: LayerView
+    in_field: bool
+    modules: tuple[str, ...]
+
+
+@dataclass
+class IterationSums:
+    """Sums over the batches whose gradients are in ``.grad``.
+
+    Attributes:
+        layers: sums of each layer, by the name of its slot.
+        calls: calls of the model that were differentiated.
+        examples: examples in these calls; 0 if their inputs do not tell.
+        rows: for each backward pass, the most rows that a layer or the state of a solve had.
+        ranks: processes that the sums are a mean over.
+    """
+
+    layers: dict[str, FactorSums]
+    calls: float = 0
+    examples: int = 0
+    rows: list[int] = field(default_factory=list)
+    ranks: int = 1
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> IterationSums:
+        """Nothing yet, for the layers of these names."""
+        return cls({name: FactorSums() for name in names})
+
+    @property
+    def batches(self) -> float:
+        """Number of batches: of the model's calls, or else of the backward passes."""
+        return self.calls or max(1, len(self.rows))
+
+    def batch_size(self, options: KroneckerOptions) -> int:
+        """N, the number of examples of all batches and on all processes.
+
+        Args:
+            options: may say how many examples a batch has.
+        """
+        if options.batch_size is not None:
+            return round(options.batch_size * self.batches * self.ranks)
+        return max(1, self.examples or sum(self.rows))
+
+    def add(self, other: IterationSums) -> None:
+        """Add the sums of a batch whose factors were formed apart."""
+        for name, sums in other.layers.items():
+            if sums.modes is not None:
+                self.layers[name].add(sums.modes, weight=1.0)
+                self.layers[name].duration += sums.duration
+
+    def factors(
+        self, slots: Mapping[str, Slot], options: KroneckerOptions
+    ) -> dict[str, LayerFactors]:
+        """Turn the sums into factors; they are used up.
+
+        Args:
+            slots: all slots.
+            options: which curvature was wanted.
+        """
+        found = {}
+        for name, slot in slots.items():
+            sums = self.layers[name]
+            N = self.batch_size(options) / self.ranks
+            scale = 1.0 if options.reduction == "mean" else 1.0 / N**2
+            if slot.in_field and sums.duration > 0:
+                scale /= sums.duration / self.batches
+            factors = finished(sums, calls=self.batches, b_scale=scale, sharing=options.sharing)
+            if factors is not None:
+                found[name] = factors
+        return found
