@@ -228,7 +228,8 @@ def differences(choose: Chooser) -> Case:
         return case.but(t_grad=False, adjoint="reversible", eta=eta)
     jump = "told" if case.jump == "untold" else case.jump
     adjoint = choose.pick(["direct", "checkpoint"])
-    return case.but(jump=jump, adjoint=adjoint)
+    t_grad = case.entry != "horizon" and jump == "none" and choose.pick([True, False])
+    return case.but(jump=jump, adjoint=adjoint, t_grad=t_grad)
 
 
 def backsolve(choose: Chooser) -> Case:
