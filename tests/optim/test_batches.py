@@ -128,6 +128,8 @@ def test_the_batch_size_can_be_given():
     assert optimizer.batch_size == 80
     with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
         KroneckerOptions(batch_size=0)
+    with pytest.raises(ValueError, match="use conv='kfc' or sharing='expand'"):
+        KroneckerOptions(conv="per_axis", sharing="trace")
 
 
 # --------------------------------------------------------------------------- passes of an iteration

@@ -29,7 +29,7 @@ class KroneckerOptions:
         conv: convolutions as ``"kfc"`` (one factor for input channels and kernel positions
             together, as in the paper) or ``"per_axis"`` (a small factor for each of the two).
         sharing: how positions that share weights are weighted: ``"expand"`` alike (KFC), or
-            ``"trace"`` by each other's norms (trace-restricted); convolutions per axis expand.
+            ``"trace"`` by each other's norms (trace-restricted; not with ``"per_axis"``).
         terminal: Q_xx(t1): ``"gradient"`` (the paper's, rank one and free), ``"ggn"`` (exact
             factors) or ``"sampled"`` (one draw); the last two cost extra backward passes, on
             refresh iterations only.
@@ -81,6 +81,11 @@ class KroneckerOptions:
             raise ValueError(
                 f"terminal={self.terminal!r} needs to know what follows the model's outputs: "
                 "pass loss='cross_entropy' or loss='squared_error'"
+            )
+        if self.conv == "per_axis" and self.sharing == "trace":
+            raise ValueError(
+                "sharing='trace' is not defined for conv='per_axis', whose factors are partial "
+                "traces themselves; use conv='kfc' or sharing='expand'"
             )
         if not 0 <= self.averaging < 1:
             raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")

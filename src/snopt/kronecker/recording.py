@@ -146,7 +146,7 @@ class Recording:
             )
             if not sums.layers[key].add(call, weight=weight):
                 self.dropped += 1
-        self._saw(sums, view.output_gradients(g).shape[1])
+        sums.saw(view.output_gradients(g).shape[1])
 
     def passed(self, names: set[str], weight: float, x: object) -> None:
         """Count a node of a solve.
@@ -160,7 +160,7 @@ class Recording:
         if inputs:
             for key in {self._slot_of[name] for name in names}:
                 sums.layers[key].duration += weight
-        self._saw(sums, leading_size(x))
+        sums.saw(leading_size(x))
 
     def called(self, args: object, outputs: object) -> None:
         """Watch a training call of the model: it is a batch if a gradient reaches its outputs.
@@ -189,7 +189,6 @@ class Recording:
         current.examples += examples
         if sums is not None:
             current.add(sums)
-            self._saw(current, max(sums.rows))
 
     def _current(self) -> IterationSums:
         """The sums that the backward pass running now belongs to; see the module's docstring."""
@@ -201,9 +200,6 @@ class Recording:
                 self.sums = IterationSums.of(self._slots)
             self.sums.rows.append(0)
         return self.sums
-
-    def _saw(self, sums: IterationSums, rows: int) -> None:
-        sums.rows[-1] = max(sums.rows[-1], rows)
 
     # ------------------------------------------------------------------ terminal factors
 

@@ -65,8 +65,13 @@ class IterationSums:
             return round(options.batch_size * self.batches * self.ranks)
         return max(1, self.examples or sum(self.rows))
 
+    def saw(self, rows: int) -> None:
+        """Take note of the rows that a layer or a state had in the latest backward pass."""
+        self.rows[-1] = max(self.rows[-1], rows)
+
     def add(self, other: IterationSums) -> None:
         """Add the sums of a batch whose factors were formed apart."""
+        self.saw(max(other.rows))
         for name, sums in other.layers.items():
             if sums.modes is not None:
                 self.layers[name].add(sums.modes, weight=1.0)
@@ -81,10 +86,9 @@ class IterationSums:
             slots: all slots.
             options: which curvature was wanted.
         """
-        found = {}
+        found, N = {}, self.batch_size(options) / self.ranks
         for name, slot in slots.items():
             sums = self.layers[name]
-            N = self.batch_size(options) / self.ranks
             scale = 1.0 if options.reduction == "mean" else 1.0 / N**2
             if slot.in_field and sums.duration > 0:
                 scale /= sums.duration / self.batches
