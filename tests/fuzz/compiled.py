@@ -35,7 +35,7 @@ def _field(family: int) -> FuzzField:
 @functools.cache
 def compiled_block(family: int, keep: int | None) -> Any:
     """The compiled block of a family."""
-    return _made(_field(family), family, adjoint_options={"keep": keep}, compile=True)
+    return _made(_field(family), family, adjoint=snopt.Checkpoint(keep=keep), compile=True)
 
 
 def _made(field: FuzzField, family: int, **more: Any) -> Any:
@@ -55,7 +55,7 @@ def run(case: Case, *, compile: bool) -> Outcome:
         with torch.no_grad():
             for mine, its in zip(block.field.parameters(), fresh.parameters(), strict=True):
                 mine.copy_(its)
-        block.carried_buffer.zero_()
+        block.set_number("carried", 0.0)
     else:
         block = _made(fresh, case.family, adjoint="direct")
     block.t0, block.horizon = case.times[0], case.times[-1]

@@ -58,7 +58,7 @@ def _segment(slope: Callable[..., np.ndarray], case: Case, x: np.ndarray, start:
     return found.y[:, -1]
 
 
-def slope_by_differences(case: Case, adjoint: str, sizes: Sequence[float],
+def slope_by_differences(case: Case, adjoint: Any, sizes: Sequence[float],
                          **settings: Any) -> list[float]:  # fmt: skip
     """The loss's slope along a random direction: by its gradient, then by differences.
 

@@ -114,7 +114,16 @@ def call_block(case: Case, block: Any, x0: Any, times: Any) -> tuple[list[Tensor
     return outputs, counts
 
 
-def run(case: Case, adjoint: str, observer: Any = None, **changes: Any) -> Outcome:
+def adjoint_of(case: Case) -> Any:
+    """The adjoint that a case names, with its options."""
+    objects = {
+        "checkpoint": snopt.Checkpoint(keep=case.keep),
+        "reversible": snopt.Reversible(eta=case.eta),
+    }
+    return objects.get(case.adjoint, case.adjoint)
+
+
+def run(case: Case, adjoint: Any, observer: Any = None, **changes: Any) -> Outcome:
     """Solve a case and differentiate its loss.
 
     The field and its random numbers are made anew from the case's seed, so that runs differ in

@@ -202,7 +202,7 @@ def found(model, x, options=None):
 
 SOLVERS = {
     "checkpoint": ({}, 2e-4),
-    "recomputed": ({"adjoint_options": {"keep": 0}}, 2e-4),
+    "recomputed": ({"adjoint": snopt.Checkpoint(keep=0)}, 2e-4),
     "backsolve": ({"adjoint": "backsolve"}, 2e-4),
     "direct": ({"adjoint": "direct"}, 2e-4),
     "tsit5": ({"method": "tsit5"}, 2e-4),
