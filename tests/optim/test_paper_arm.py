@@ -28,7 +28,7 @@ SHAPES = {
     "gas": (8,),
     "miniboone": (43,),
 }
-LARGEST = {"mnist": 1025, "svhn": 1025, "cifar10": 1025, "miniboone": 861, "gas": 161}
+LARGEST = {"mnist": 1024, "svhn": 1024, "cifar10": 1024, "miniboone": 861, "gas": 161}
 
 
 def spec_of(task):
