@@ -122,6 +122,26 @@ def test_an_adjoint_that_cannot_repeat_random_numbers_says_so(adjoint):
     iterate(Noisy().eval().requires_grad_(), adjoint="checkpoint", **FIXED)
 
 
+def passed(t, x):
+    return t - 0.55
+
+
+def test_the_search_for_an_event_leaves_no_trace():
+    field = Normed()
+    x0 = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3)
+    counts = []
+    for live in (False, True):
+        field.norm.reset_running_stats()
+        with torch.set_grad_enabled(live):
+            t, _ = snopt.odeint(field, x0, [0.0, 1.0], event_fn=passed, **FIXED)
+        assert t.item() == pytest.approx(0.55, abs=1e-6)
+        counts.append(field.norm.num_batches_tracked.item())
+    # Searched for, the event is met inside a step; walked to, it is an output of that step.
+    assert abs(counts[0] - counts[1]) <= 1
+    with pytest.raises(GradientError, match="draws random numbers"):
+        snopt.odeint(Noisy(), x0, [0.0, 1.0], event_fn=passed, **FIXED)
+
+
 def test_a_second_backward_pass_through_random_numbers_is_refused():
     x0 = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
     loss = snopt.odeint(Noisy(), x0, [0.0, 1.0], **FIXED)[-1].sum()

@@ -12,15 +12,17 @@ and the state at the event by :math:`\delta x + F\, \delta t^*`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snopt.adjoint.adjoints import Reversible
 from snopt.adjoint.dispatch import Replay, differentiable_solve
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint, edge_field
 from snopt.base.errors import GradientError, InvalidTimes
+from snopt.base.isolation import RandomState, private_buffers
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, leaves, real_dtype
 from snopt.ode.blackbox import black_box_event
@@ -69,13 +71,22 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
             "direction of the solve."
         )
     packing = Packing.of(y0)
-    with torch.no_grad():
-        event = _search(func, y0, times, event_fn, settings, adjoint, packing)
-    start = torch.as_tensor(t)
-    start = start if start.is_floating_point() else start.to(real_dtype(event.x.dtype))
-    event_t = start.new_tensor(event.t)
+    x0, start = packing.pack(y0).detach(), torch.as_tensor(t)
+    start = start if start.is_floating_point() else start.to(real_dtype(x0.dtype))
     watched = [*leaves(y0), *(params or ()), start]
     live = torch.is_grad_enabled() and (params is None or any(x.requires_grad for x in watched))
+    before = RandomState(x0.device)
+    with torch.no_grad(), ExitStack() as scope:
+        if live and isinstance(func, nn.Module):
+            scope.enter_context(private_buffers(func))  # the walk after the search counts
+        event = _search(func, x0, times, event_fn, settings, adjoint, packing)
+    if live and before.moved():
+        raise GradientError(
+            "the field draws random numbers (dropout, noise), so that it has no event to walk to a "
+            "second time; draw them once and make them part of the state, or solve under "
+            "torch.no_grad()."
+        )
+    event_t = start.new_tensor(event.t)
     if not live or event.t == times[0]:
         if stats is not None:
             stats.__dict__.update(event.stats.__dict__)
@@ -93,10 +104,9 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
     return event_t, packing.unpack(torch.stack(states[:2]))
 
 
-def _search(func: Field, y0: State, times: Sequence[float], event_fn: EventFunction,
+def _search(func: Field, x0: Tensor, times: Sequence[float], event_fn: EventFunction,
             settings: Settings, adjoint: Adjoint, packing: Packing) -> Event:  # fmt: skip
     """Find the event without a tape."""
-    x0 = packing.pack(y0).detach()
     settings = settings.calling(Callbacks.of(func, packing.unpack))
     field = edge_field(func, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
     t0 = torch.tensor(times[0], dtype=real_dtype(x0.dtype), device=x0.device)

@@ -123,7 +123,8 @@ def check_tolerance(name: str, value: Any) -> None:
         return
     fine = isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
     if fine:
-        numbers = torch.as_tensor(value).detach()
+        device = value.device if isinstance(value, Tensor) else "cpu"  # whatever the default is
+        numbers = torch.as_tensor(value, device=device).detach()
         fine = bool(((numbers >= 0) & (numbers < math.inf)).all())
     if not fine:
         raise InvalidOption(f"{name} = {value!r} is not a tolerance; use a number such as 1e-3.")
