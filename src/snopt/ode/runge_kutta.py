@@ -18,7 +18,8 @@ from snopt.ode.step import (
     fill,
     stage_times,
 )
-from snopt.ode.tableau import Tableau, tensors
+from snopt.ode.tableau import Tableau
+from snopt.ode.tableau_tensors import tensors
 
 
 class Stepper(Protocol):

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from snopt.base.types import TensorField
 from snopt.ode.norms import Norm
-from snopt.ode.tableau import Tableau, TableauTensors, tensors
+from snopt.ode.tableau import Tableau
+from snopt.ode.tableau_tensors import TableauTensors, tensors
 
 
 class Stages(Protocol):
