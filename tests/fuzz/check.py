@@ -206,7 +206,7 @@ def solution(case: Case) -> Verdict:
 
 def growth(case: Case) -> float:
     """How many tolerances a global error may be: what steps add up to, magnified by the field."""
-    return 5e3 if case.jump == "untold" else 3e2
+    return 3e3 if case.jump == "untold" else 1e2
 
 
 def differences(case: Case) -> Verdict:

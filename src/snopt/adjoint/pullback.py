@@ -26,8 +26,7 @@ from torch import Tensor
 from snopt.base.isolation import Again, RandomState
 from snopt.base.types import TensorField
 from snopt.ode.step import StageBuffer, stage_times
-from snopt.ode.tableau import Tableau
-from snopt.ode.tableau_tensors import TableauTensors, tensors
+from snopt.ode.tableau import Tableau, TableauTensors, tensors
 
 #: A stage on autograd's tape: its input (a leaf) and its output.
 TapedStage = tuple[Tensor, Tensor]

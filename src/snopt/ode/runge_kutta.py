@@ -18,8 +18,7 @@ from snopt.ode.step import (
     fill,
     stage_times,
 )
-from snopt.ode.tableau import Tableau
-from snopt.ode.tableau_tensors import tensors
+from snopt.ode.tableau import Tableau, tensors
 
 
 class Stepper(Protocol):

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from snopt.base.types import TensorField
 from snopt.ode.norms import Norm
-from snopt.ode.tableau import Tableau
-from snopt.ode.tableau_tensors import TableauTensors, tensors
+from snopt.ode.tableau import Tableau, TableauTensors, tensors
 
 
 class Stages(Protocol):
