@@ -15,8 +15,9 @@ from torch import Tensor
 
 from snopt.base.errors import InvalidOption
 from snopt.base.packing import Packing
-from snopt.base.types import State, leaves, real_dtype
+from snopt.base.types import State, real_dtype
 from snopt.ode.controller import UNBOUNDED, Controller
+from snopt.ode.options import options_of
 from snopt.ode.runge_kutta import Stepper
 from snopt.ode.settings import Settings
 from snopt.ode.solution import SolveStats
@@ -130,10 +131,8 @@ def check_steps(settings: Settings) -> None:
     Raises:
         InvalidOption: A fixed-step method without ``step_size``.
     """
-    own = settings.options or {}
-    fixed = settings.tableau is not None and not settings.tableau.adaptive
-    fixed = fixed or "adams" in settings.method or settings.method in ("heun2", "heun3")
-    if fixed and settings.step_size is None and own.get("step_size") is None:
+    fixed = "step_size" in options_of(settings.method)
+    if fixed and (settings.options or {}).get("step_size") is None:
         raise InvalidOption(
             f"method={settings.method!r} takes fixed steps, and until an event there is no end to "
             "divide into steps; give options={'step_size': ...}."
@@ -143,4 +142,4 @@ def check_steps(settings: Settings) -> None:
 def _resolution(settings: Settings, packing: Packing) -> float:
     """How finely to find the time of an event: as finely as the state, by ``atol``."""
     atol = settings.tolerance(packing).atol
-    return float(min(part.min() for part in leaves(atol))) if isinstance(atol, Tensor) else atol
+    return float(atol.min()) if isinstance(atol, Tensor) else atol

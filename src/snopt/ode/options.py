@@ -11,7 +11,6 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from snopt.base.errors import InvalidOption, unknown
@@ -121,11 +120,10 @@ def check_tolerance(name: str, value: Any) -> None:
         for part in value:
             check_tolerance(name, part)
         return
-    fine = isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
-    if fine:
-        device = value.device if isinstance(value, Tensor) else "cpu"  # whatever the default is
-        numbers = torch.as_tensor(value, device=device).detach()
-        fine = bool(((numbers >= 0) & (numbers < math.inf)).all())
+    if isinstance(value, Tensor):
+        fine = bool(((value >= 0) & (value < math.inf)).all())
+    else:
+        fine = isinstance(value, (int, float)) and 0 <= value < math.inf
     if not fine:
         raise InvalidOption(f"{name} = {value!r} is not a tolerance; use a number such as 1e-3.")
     if isinstance(value, Tensor) and value.requires_grad:

@@ -18,6 +18,7 @@ from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, leaves, real_dtype
 from snopt.ode.callbacks import Callbacks
 from snopt.ode.controller import UNBOUNDED, Controller
+from snopt.ode.interpolation import cubic, linear
 from snopt.ode.norms import norm_for
 from snopt.ode.options import (
     LEAPFROG,
@@ -31,7 +32,7 @@ from snopt.ode.runge_kutta import RungeKutta, Stepper
 from snopt.ode.solution import Solution
 from snopt.ode.solve import Step, solve
 from snopt.ode.step import Tolerance
-from snopt.ode.tableau import TABLEAUS, Tableau, interpolated
+from snopt.ode.tableau import TABLEAUS, Tableau
 from snopt.ode.times import check_times
 
 __all__ = ["LEAPFROG", "Settings", "check_times"]
@@ -141,9 +142,10 @@ class Settings:
             )
         interp = choice("interp", options.get("interp", "linear"), ("linear", "cubic"),
                         "outputs inside a step have no other interpolation")  # fmt: skip
+        between = linear if interp == "linear" else cubic
         assert self.tableau is not None
         return self.replaced(
-            tableau=interpolated(self.tableau, interp),
+            tableau=replace(self.tableau, outputs=between(self.tableau.b)),
             controller=self.controller
             if bounded
             else replace(self.controller, max_steps=UNBOUNDED),

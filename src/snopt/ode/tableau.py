@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
@@ -38,8 +38,7 @@ from torch import Tensor
 
 from snopt.base.errors import unknown
 from snopt.ode import dop853
-
-Row = tuple[float, ...]
+from snopt.ode.interpolation import Row, cubic, polynomials
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Tableau:
             >>> DOPRI5.dense_weights(0.0) == (0.0,) * 7
             True
         """
-        return _polynomials(self.dense, theta)
+        return polynomials(self.dense, theta)
 
     def output_weights(self, theta: float) -> Row:
         """The weights of the first stages in a requested output inside a step.
@@ -153,10 +152,12 @@ class Tableau:
             One weight a stage, of as many stages as the interpolation needs.
 
         Example:
-            >>> interpolated(MIDPOINT, "linear").output_weights(0.25)
+            >>> from dataclasses import replace
+            >>> from snopt.ode.interpolation import linear
+            >>> replace(MIDPOINT, outputs=linear(MIDPOINT.b)).output_weights(0.25)
             (0.0, 0.25)
         """
-        return _polynomials(self.outputs or self.dense, theta)
+        return polynomials(self.outputs or self.dense, theta)
 
 
 @dataclass(frozen=True)
@@ -208,46 +209,9 @@ def tensors(tableau: Tableau, dtype: torch.dtype, device: torch.device) -> Table
     )
 
 
-def _polynomials(rows: tuple[Row, ...], theta: float) -> Row:
-    """The values of polynomials without a constant term."""
-    weights = []
-    for row in rows:
-        total = 0.0
-        for coefficient in reversed(row):
-            total = (total + coefficient) * theta
-        weights.append(total)
-    return tuple(weights)
-
-
-def interpolated(tableau: Tableau, interp: str) -> Tableau:
-    """A method whose requested outputs inside steps are interpolated as torchdiffeq does.
-
-    Args:
-        tableau: The method.
-        interp: ``"linear"`` between the states at both ends, or ``"cubic"`` with the slopes there.
-
-    Returns:
-        The method; what observers are told still comes from its own dense output.
-
-    Example:
-        >>> interpolated(EULER, "cubic").output_weights(1.0)
-        (1.0, 0.0)
-    """
-    rows = tuple((weight,) for weight in tableau.b) if interp == "linear" else _hermite(tableau.b)
-    return replace(tableau, outputs=rows)
-
-
-def _hermite(b: Row) -> tuple[Row, ...]:
-    """Cubic Hermite dense output from ``x``, ``x1`` and the slopes at both ends."""
-    rows = [[0.0, 3.0 * weight, -2.0 * weight] for weight in b]
-    rows[0] = [rows[0][0] + 1.0, rows[0][1] - 2.0, rows[0][2] + 1.0]
-    rows.append([0.0, -1.0, 1.0])
-    return tuple(tuple(row) for row in rows)
-
-
 def _explicit(name: str, order: int, c: Row, a: tuple[Row, ...], b: Row, **more: object) -> Tableau:
     """Append the end slope to the stages of an explicit method."""
-    extra: dict[str, object] = {"dense": _hermite(b), "dense_order": min(order, 3), **more}
+    extra: dict[str, object] = {"dense": cubic(b), "dense_order": min(order, 3), **more}
     return Tableau(name, order, (*c, 1.0), (*a, b), len(b), **extra)  # type: ignore[arg-type]
 
 
