@@ -194,7 +194,7 @@ def test_soap_says_what_to_install(monkeypatch):
         ("adam", {"momentum": 0.5}),
         ("adam", {"damping": 0.1}),
         ("sgd", {"refresh_every": 7}),
-        ("muon", {"conv": "kfc"}),
+        ("muon", {"conv": "per_axis"}),
     ],
 )
 def test_settings_that_an_optimizer_does_not_have_are_refused(name, setting):

@@ -122,7 +122,7 @@ def test_a_page_keeps_what_was_measured_elsewhere_and_shows_remarks(tmp_path):
 
 
 def test_an_unknown_item_is_answered_with_the_nearest(capsys):
-    assert main(["paper", "table:acu"]) == 1
+    assert main(["paper", "table:acu"]) == 2
     assert "did you mean 'table:accu'" in capsys.readouterr().err
 
 

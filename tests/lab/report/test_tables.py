@@ -18,9 +18,7 @@ def cells_of(root, **options):
     """The cells of the summary by optimizer and heading."""
     [comparison] = compare(read_runs([root]), **options)
     table = summary_table(comparison)
-    return {
-        row[0].text: dict(zip(table.columns, row, strict=True)) for row in table.rows
-    }, table.caption
+    return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}, table.caption
 
 
 def test_summary_has_every_column_and_ratios_to_the_baseline(tmp_path):
@@ -29,18 +27,18 @@ def test_summary_has_every_column_and_ratios_to_the_baseline(tmp_path):
         "optimizer", "seeds", "final test accuracy", "best valid accuracy", "seconds to target",
         "iterations to target", "seconds / iteration", "NFE forward", "NFE backward", "memory, MB",
     ]  # fmt: skip
-    assert cells["snopt"]["seconds / iteration"].text == "0.6"
+    assert cells["snopt"]["seconds / iteration"] == "0.6"
     assert cells["snopt"]["seconds / iteration"].note == "1.20×"
     assert cells["adam"]["seconds / iteration"].note == ""
     assert cells["sgd"]["seeds"].note == "1 finished, 1 unfinished"
     assert cells["sgd"]["final test accuracy"].note == "1 of 2 seeds"
-    assert cells["sgd"]["seconds to target"].text == "–"
+    assert cells["sgd"]["seconds to target"] == "–"
     assert "ratio to adam" in caption
 
 
 def test_the_best_of_a_column_is_marked_and_none_where_all_are_alike(tmp_path):
     cells, _ = cells_of(write_comparison(tmp_path))
-    best = {heading for heading, cell in cells["snopt"].items() if cell.best}
+    best = {heading for heading, cell in cells["snopt"].items() if getattr(cell, "best", False)}
     assert best == {
         "final test accuracy", "best valid accuracy", "seconds to target", "iterations to target",
     }  # fmt: skip
@@ -80,7 +78,7 @@ def test_runs_and_problems_have_a_row_each(tmp_path):
     table = runs_table(compare(runs))
     assert len(table.rows) == 6
     assert {len(row) for row in table.rows} == {len(table.columns)}
-    problems = [row[1].text for row in problems_table(runs).rows]
+    problems = [row[1] for row in problems_table(runs).rows]
     assert problems[-1] == "no such folder"
     assert any("torn" in problem for problem in problems)
     assert problems_table(read_runs([tmp_path / "spirals" / "adam-seed0"])) is None

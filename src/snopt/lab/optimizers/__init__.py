@@ -7,6 +7,15 @@ from snopt.lab.optimizers.registry import (
     grid,
     make_optimizers,
     make_schedulers,
+    unused_settings,
 )
 
-__all__ = ["OPTIMIZERS", "Entry", "find", "grid", "make_optimizers", "make_schedulers"]
+__all__ = [
+    "OPTIMIZERS",
+    "Entry",
+    "find",
+    "grid",
+    "make_optimizers",
+    "make_schedulers",
+    "unused_settings",
+]

@@ -29,7 +29,15 @@ from snopt.lab.optimizers.recursive_newton import RecursiveNewton
 from snopt.lab.optimizers.singd import StageSINGD, supported
 from snopt.optim import SNOpt
 
-__all__ = ["OPTIMIZERS", "Entry", "find", "grid", "make_optimizers", "make_schedulers"]
+__all__ = [
+    "OPTIMIZERS",
+    "Entry",
+    "find",
+    "grid",
+    "make_optimizers",
+    "make_schedulers",
+    "unused_settings",
+]
 
 Params: TypeAlias = list[nn.Parameter]
 Build: TypeAlias = Callable[[nn.Module, Params, OptimizerConfig], list[Optimizer]]
@@ -147,15 +155,15 @@ def _singd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Op
 
 # -------------------------------------------------------------------------------- entries
 
-_SNOPT_SETTINGS = (
+SETTINGS = (
     "weight_decay", "momentum", "damping", "refresh_every", "refresh_first", "nodes", "conv",
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Entry] = {
-    "snopt": Entry("SNOpt (default)", _snopt, lr=5e-3, settings=_SNOPT_SETTINGS),
+    "snopt": Entry("SNOpt (default)", _snopt, lr=5e-3, settings=SETTINGS),
     "snopt_amortized": Entry(
         "SNOpt (paper's)", _snopt, lr=1e-2, rates=_HIGH, few_rates=_FEW_HIGH,
-        settings=_SNOPT_SETTINGS,
+        settings=SETTINGS,
     ),
     "adam": Entry(
         "Adam",
@@ -243,7 +251,11 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
         ['SGD', 'Adam']
     """
     entry = find(config.name)
-    _check_settings(entry, config)
+    for name in unused_settings(config):
+        raise ValueError(
+            f"{name}={getattr(config, name)}: {config.name} does not have this setting; it has "
+            f"{', '.join(('lr', *entry.settings))}. Leave it out, or choose another optimizer."
+        )
     if not entry.installed:
         raise ImportError(
             f"{config.name} needs the package {entry.package}, which is not installed: pip install "
@@ -261,17 +273,20 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
     ]  # fmt: skip
 
 
-def _check_settings(entry: Entry, config: OptimizerConfig) -> None:
-    """Refuse a setting that would be ignored."""
-    for field in fields(config):
-        value = getattr(config, field.name)
-        optional = field.name in ("weight_decay", *_SNOPT_SETTINGS)
-        if optional and field.name not in entry.settings and value != field.default:
-            has = ", ".join(("lr", *entry.settings))
-            raise ValueError(
-                f"{field.name}={value}: {config.name} does not have this setting; it has {has}. "
-                "Leave it out, or choose another optimizer."
-            )
+def unused_settings(config: OptimizerConfig) -> dict[str, Any]:
+    """Return the defaults of settings that were changed, and that the optimizer does not have.
+
+    Example:
+        >>> unused_settings(OptimizerConfig("adam", 0.1, momentum=0.5, weight_decay=0.1))
+        {'momentum': None}
+    """
+    entry = find(config.name)
+    return {
+        field.name: field.default
+        for field in fields(config)
+        if field.name in SETTINGS and field.name not in entry.settings
+        if getattr(config, field.name) != field.default
+    }
 
 
 def make_schedulers(optimizers: list[Optimizer], config: OptimizerConfig) -> list[LRScheduler]:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from snopt.lab.config import Experiment
+from snopt.lab.optimizers import unused_settings
 from snopt.lab.recipes.build import build
 from snopt.lab.recipes.settings import from_dict
 from snopt.lab.report.read import read_run
@@ -145,7 +146,10 @@ def experiment_of(folder: str | Path) -> Experiment:
         raise ValueError(f"{path} is damaged: {error}; start the run anew") from error
     if "experiment" not in content:
         raise ValueError(f"{path} was not written by `snopt train`: it names no experiment")
-    return from_dict(Experiment, content["experiment"])
+    config = from_dict(Experiment, content["experiment"])
+    # Defaults change between versions; those of settings that the optimizer does not have are moot.
+    unused = unused_settings(config.optimizer)
+    return replace(config, optimizer=replace(config.optimizer, **unused))
 
 
 def recorded(config: Experiment, folder: str | Path) -> Outcome | None:

@@ -13,13 +13,14 @@ from snopt.lab.report.payload import page_data, to_json
 from snopt.lab.report.read import Run
 from snopt.lab.report.tables import (
     Comparison,
-    Table,
+    Marked,
     compare,
     headline,
     problems_table,
     runs_table,
     summary_table,
 )
+from snopt.lab.table import Table
 
 # In the order in which the script needs them.
 SCRIPTS = ("scale.js", "chart.js", "picture.js", "page.js")
@@ -142,22 +143,19 @@ def _task(k: int, comparison: Comparison) -> str:
 
 def _table(table: Table, style: str) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{' class=best' if cell.best else ''}>{escape(cell.text)}"
-            + (f"<small>{escape(cell.note)}</small>" if cell.note else "")
-            + "</td>"
-            for cell in row
-        )
-        + "</tr>"
-        for row in table.rows
-    )
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.texts())
     caption = f'<p class="caption soft">{escape(table.caption)}</p>' if table.caption else ""
     return (
         f'<div class="card tabled"><div class="scroll"><table class="{style}">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{caption}</div>"
     )
+
+
+def _cell(text: str) -> str:
+    if not isinstance(text, Marked):
+        return f"<td>{escape(text)}</td>"
+    note = f"<small>{escape(text.note)}</small>" if text.note else ""
+    return f"<td{' class=best' if text.best else ''}>{escape(text)}{note}</td>"
 
 
 def _runs(comparisons: Sequence[Comparison]) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from snopt.lab.report.read import Run
 from snopt.lab.report.tables import (
-    Cell,
     Comparison,
-    Table,
+    Marked,
     headline,
     problems_table,
     runs_table,
     summary_table,
 )
+from snopt.lab.table import Cell, Table
 
 
 def build_markdown(
@@ -65,19 +65,16 @@ def plain(text: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """A table in pipes.
-
-    Returns:
-        Its text, the best of a column in bold and notes in parentheses.
-    """
-    lines = [[plain(column) for column in table.columns], ["---"] * len(table.columns)]
-    lines += [[_cell(cell) for cell in row] for row in table.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """Write a table: the best of a column in bold, notes in parentheses, everything escaped."""
+    rows: list[list[Cell]] = [[*map(_cell, row)] for row in table.texts()]
+    return Table("", [*map(plain, table.columns)], rows).markdown()
 
 
-def _cell(cell: Cell) -> str:
-    text = f"**{plain(cell.text)}**" if cell.best else plain(cell.text)
-    return f"{text} ({plain(cell.note)})" if cell.note else text
+def _cell(text: str) -> str:
+    if not isinstance(text, Marked):
+        return plain(text)
+    shown = f"**{plain(text)}**" if text.best else plain(text)
+    return f"{shown} ({plain(text.note)})" if text.note else shown
 
 
 def _code(text: str) -> str:

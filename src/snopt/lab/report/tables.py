@@ -18,38 +18,22 @@ from snopt.lab.report.summary import (
     measure_of,
     summarize,
 )
+from snopt.lab.table import Cell, Table
 
 NOTHING = "–"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell.
+class Marked(str):
+    """Text of a cell that has a note in small print, or is the best of its column."""
 
-    Attributes:
-        text: What it says.
-        note: What it adds in small print.
-        best: Whether it is the best of its column.
-    """
+    note: str
+    best: bool
 
-    text: str
-    note: str = ""
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table.
-
-    Attributes:
-        columns: Headings.
-        rows: As many cells in each as there are headings.
-        caption: What the reader must know.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    caption: str = ""
+    def __new__(cls, text: str, note: str = "", best: bool = False) -> Marked:
+        """Attach the marks to a text."""
+        made = super().__new__(cls, text)
+        made.note, made.best = note, best
+        return made
 
 
 @dataclass(frozen=True)
@@ -128,15 +112,15 @@ def summary_table(comparison: Comparison) -> Table:
     """One row per optimizer."""
     measure, summaries = comparison.measure, comparison.summaries
     base = next(row for row in summaries if row.group.label == measure.baseline)
-    columns: list[tuple[str, list[Cell]]] = [
-        ("optimizer", [Cell(row.group.label) for row in summaries]),
-        ("seeds", [Cell(str(len(row.group.runs)), _states_text(row)) for row in summaries]),
-    ]
+    columns: dict[str, list[Cell]] = {
+        "optimizer": [row.group.label for row in summaries],
+        "seeds": [Marked(str(len(row.group.runs)), _states_text(row)) for row in summaries],
+    }
 
     def add(heading: str, pick: Callable[[Summary], Stat | None], mode: str, ratio: bool) -> None:
         cells = _cells(summaries, pick, mode, pick(base) if ratio else None)
-        if any(cell.text != NOTHING for cell in cells):
-            columns.append((heading, cells))
+        if any(cell != NOTHING for cell in cells):
+            columns[heading] = cells
 
     add(f"final {measure.final_split} {measure.metric}", lambda row: row.final, measure.mode, False)
     add(f"best {measure.split} {measure.metric}", lambda row: row.best, measure.mode, False)
@@ -146,11 +130,8 @@ def summary_table(comparison: Comparison) -> Table:
     add("NFE forward", lambda row: row.nfe_forward, "min", True)
     add("NFE backward", lambda row: row.nfe_backward, "min", True)
     add("memory, MB", lambda row: row.memory_mb, "min", True)
-    return Table(
-        columns=tuple(heading for heading, _ in columns),
-        rows=tuple(zip(*(cells for _, cells in columns), strict=True)),
-        caption=_summary_caption(measure),
-    )
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return Table(_summary_caption(measure), list(columns), rows)
 
 
 def _summary_caption(measure: Measure) -> str:
@@ -176,10 +157,10 @@ def _cells(
         if stat is not None and stat.count == len(row.group.runs)
     ]
     best = (max if mode == "max" else min)(whole, default=None)
-    cells = []
+    cells: list[Cell] = []
     for row, stat in zip(summaries, stats, strict=True):
         if stat is None:
-            cells.append(Cell(NOTHING))
+            cells.append(NOTHING)
             continue
         seeds = len(row.group.runs)
         notes = []
@@ -188,7 +169,7 @@ def _cells(
         if stat.count < seeds:
             notes.append(f"{stat.count} of {seeds} seeds")
         is_best = stat.count == seeds and stat.mean == best and len(set(whole)) > 1
-        cells.append(Cell(stat_text(stat), ", ".join(notes), is_best))
+        cells.append(Marked(stat_text(stat), ", ".join(notes), is_best))
     return cells
 
 
@@ -204,30 +185,30 @@ def runs_table(comparisons: Sequence[Comparison]) -> Table:
     Returns:
         The table, in the order of the comparisons.
     """
-    rows = [
-        (
-            Cell(comparison.task),
-            Cell(group.label),
-            Cell(NOTHING if run.seed is None else str(run.seed)),
-            Cell(run.state, "see problems" if run.problems else ""),
+    rows: list[list[Cell]] = [
+        [
+            comparison.task,
+            group.label,
+            NOTHING if run.seed is None else str(run.seed),
+            Marked(run.state, "see problems" if run.problems else ""),
             *_progress(run),
-            Cell(_value_text(final_value(run, comparison.measure))),
-            Cell(_value_text(best_value(run, comparison.measure))),
-            Cell("/".join(run.folder.parts[-2:])),
-        )
+            _value_text(final_value(run, comparison.measure)),
+            _value_text(best_value(run, comparison.measure)),
+            "/".join(run.folder.parts[-2:]),
+        ]
         for comparison in comparisons
         for group in comparison.groups
         for run in group.runs
     ]
-    columns = ("task", "optimizer", "seed", "state", "iterations", "seconds")
-    return Table((*columns, "final metric", "best metric", "folder"), tuple(rows))
+    columns = ["task", "optimizer", "seed", "state", "iterations", "seconds"]
+    return Table("", [*columns, "final metric", "best metric", "folder"], rows)
 
 
-def _progress(run: Run) -> tuple[Cell, Cell]:
+def _progress(run: Run) -> tuple[str, str]:
     steps = run.records.steps
     if not steps:
-        return Cell(NOTHING), Cell(NOTHING)
-    return Cell(str(steps[-1].iteration)), Cell(number_text(steps[-1].seconds))
+        return NOTHING, NOTHING
+    return str(steps[-1].iteration), number_text(steps[-1].seconds)
 
 
 def _value_text(value: float | None) -> str:
@@ -240,8 +221,8 @@ def problems_table(runs: Sequence[Run]) -> Table | None:
     Returns:
         A row per problem, or None without problems.
     """
-    rows = [(Cell(str(run.folder)), Cell(problem)) for run in runs for problem in run.problems]
-    return Table(("folder", "problem"), tuple(rows)) if rows else None
+    rows: list[list[Cell]] = [[str(run.folder), text] for run in runs for text in run.problems]
+    return Table("", ["folder", "problem"], rows) if rows else None
 
 
 def headline(comparison: Comparison) -> str:
