@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -73,7 +74,7 @@ def test_matrix_linear_field_by_matrix_exponentials():
     x = torch.randn(N, 3, dtype=torch.float64)
     found = factors_after(block, lambda: block(x).pow(2).sum(1).mean())["field.layer"]
     q = 2 * x @ torch.linalg.matrix_exp(W * T).T  # per example
-    nodes, weights = snopt.adjoint.quadrature.np.polynomial.legendre.leggauss(40)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
     A, B = torch.zeros(3, 3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)
     for s, w in zip(nodes, weights, strict=True):
         t, w = (s + 1) * T / 2, w * T / 2
