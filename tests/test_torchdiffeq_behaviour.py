@@ -6,7 +6,7 @@ import torchdiffeq
 from torch import nn
 
 import snopt
-from snopt.base.errors import InvalidOption, SolveError
+from snopt.base.errors import SolveError
 
 BOTH = [torchdiffeq, snopt]
 #: Our names of torchdiffeq's fixed-step methods.
@@ -296,7 +296,3 @@ def test_tolerances_as_a_tensor_are_those_of_the_parts_of_a_tuple(lib):
         lib.odeint(field, STATES["tuple"], T, rtol=rtol, atol=1e-9)
         times.append(calls)
     assert times[0] == times[1] != times[2]
-
-
-def test_refusals_are_value_errors():
-    assert issubclass(InvalidOption, ValueError)
