@@ -117,6 +117,7 @@ def compare(case: Case, found: Outcome | str, expected: Outcome | str, label: st
     # Rounding may choose other steps where the field jumps, or where an error ratio is near one.
     # The solutions are then apart, and their gradients more so; a wrong gradient moves no solution.
     same = (found.accepted, found.rejected) == (expected.accepted, rejected)
+    same &= math.isclose(found.step, expected.step, rel_tol=1e-6)
     if apart > bound and (case.jump == "untold" or not same):
         return unsolved("rounding chose the steps")
     # Few digits, a sensitive field: single precision says less about solutions than scipy does.

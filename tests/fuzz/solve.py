@@ -30,6 +30,7 @@ class Outcome:
     buffers: dict[str, Tensor] = field(default_factory=dict)
     accepted: int = 0
     rejected: int = 0
+    step: float = 0.0  # the step that each solve ended with, added up
 
 
 @dataclass
@@ -167,6 +168,7 @@ def finished(case: Case, outputs: list[Tensor], leaves: dict[str, Tensor], model
         {name: buffer.clone() for name, buffer in model.named_buffers()},
         sum(stats.accepted for stats in counts),
         sum(stats.rejected for stats in counts),
+        sum(stats.last_step or 0.0 for stats in counts),
     )
 
 

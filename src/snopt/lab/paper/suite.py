@@ -79,7 +79,7 @@ def draw_result(item: Item, result: Result, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'snopt[report]'") from error
+        raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
     figure = Figure(layout="constrained")
     item.draw(figure, result)
     figure.savefig(path, dpi=120)
