@@ -142,12 +142,37 @@ def test_the_search_for_an_event_leaves_no_trace():
         snopt.odeint(Noisy(), x0, [0.0, 1.0], event_fn=passed, **FIXED)
 
 
-def test_a_second_backward_pass_through_random_numbers_is_refused():
-    x0 = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
-    loss = snopt.odeint(Noisy(), x0, [0.0, 1.0], **FIXED)[-1].sum()
-    torch.autograd.grad(loss, x0, retain_graph=True)
-    with pytest.raises(GradientError, match="second backward pass"):
-        torch.autograd.grad(loss, x0)
+@pytest.mark.parametrize("keep", [None, 0, 2])
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("kind", [Noisy, lambda: Normed(0.3)])
+def test_a_second_backward_pass_repeats_the_first(kind, name, keep):
+    field, x0 = kind(), torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    x = snopt.odeint(field, x0, TIMES, adjoint=snopt.Checkpoint(keep), **SOLVERS[name])
+    forward = [buffer.clone() for buffer in field.buffers()]
+    torch.manual_seed(7)
+    (first,) = torch.autograd.grad(x.sin().sum(), x0, retain_graph=True)
+    (second,) = torch.autograd.grad(x.sin().sum(), x0)
+    assert (first - second).norm() <= 1e-12 * first.norm()
+    draw = torch.rand(1)
+    torch.manual_seed(7)
+    assert torch.equal(draw, torch.rand(1))
+    assert all(map(torch.equal, field.buffers(), forward))
+
+
+@pytest.mark.parametrize("wrapped", ["lambda", "method", "partial"])
+def test_the_modules_of_a_function_are_found(wrapped):
+    field = Normed()
+    function = {
+        "lambda": lambda t, x: field(t, x),
+        "method": field.forward,
+        "partial": functools.partial(field.forward),
+    }[wrapped]
+    x0 = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3)
+    params, adjoint = tuple(field.parameters()), snopt.Checkpoint(keep=0)
+    x = snopt.odeint(function, x0, TIMES, adjoint=adjoint, adjoint_params=params, **FIXED)
+    forward = [buffer.clone() for buffer in field.buffers()]
+    x.sum().backward()
+    assert all(map(torch.equal, field.buffers(), forward))
 
 
 def test_an_observer_may_draw_random_numbers_of_its_own():

@@ -137,19 +137,18 @@ class _Checkpoint(torch.autograd.Function):
             Cotangents of the inputs.
 
         Raises:
-            GradientError: A second derivative, or a second backward pass through random numbers.
+            GradientError: A second derivative was asked for.
         """
         refuse_create_graph("checkpoint")
+        n = len(ctx.marks)
+        starts, params = ctx.saved_tensors[:n], ctx.saved_tensors[n:]
         kept, ctx.kept = ctx.kept, None
-        if kept is None:
-            if ctx.before.differs(ctx.after):
-                raise GradientError(
-                    "a second backward pass through a solve whose field draws random numbers: "
-                    "the first one has used up its tape; use adjoint='direct'."
-                )
-            kept = [None] * len(ctx.marks)
-        starts, params = ctx.saved_tensors[: len(kept)], ctx.saved_tensors[len(kept) :]
         with ctx.request.again(starts[0].device) as field:
+            if kept is None:  # a second backward pass: the first one has used up the tapes
+                kept = [None] * n
+                if ctx.before.differs(ctx.after):
+                    field.isolate()
+                    kept = _drawn_again(ctx.request, ctx.runner, starts[0], ctx.before)
             pull = _PullBack(ctx.request, ctx.runner, field, params)
             lam = pull.run(ctx.marks, starts, kept, gradients)
         return (None, None, lam if ctx.needs_input_grad[2] else None, *pull.gradient.total)
@@ -160,6 +159,29 @@ def _runs_again(request: Request, marks: Sequence[StepMark], kept: Sequence[Any]
     return request.observer is not None or any(
         tape is None or mark.dense for mark, tape in zip(marks, kept, strict=True)
     )
+
+
+def _drawn_again(request: Request, runner: StepRunner, x0: Tensor,
+                 before: RandomState) -> list[Any]:  # fmt: skip
+    """The random states of all steps, by solving once more from the same random numbers."""
+    if not runner.repeats:
+        raise GradientError(
+            "a second backward pass through a compiled solve whose field draws random numbers: the "
+            "first one has used up its tape; use compile=False."
+        )
+    request = replace(request, keep=0, settings=request.settings.calling(None))
+    kept: list[Any] = []
+    stepper, now = runner.stepper(request, x0), RandomState(x0.device)
+    before.restore()
+    try:
+        request.settings.run(
+            stepper, x0, request.times, first_step=request.first_step,
+            on_step=lambda step: kept.append(stepper.tape()), grid=request.grid,
+        )  # fmt: skip
+    finally:
+        now.restore()
+    request.took_backward(stepper.nfe)
+    return kept
 
 
 class _PullBack:

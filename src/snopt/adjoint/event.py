@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from snopt.adjoint.adjoints import Reversible
 from snopt.adjoint.dispatch import Replay, differentiable_solve
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint, edge_field
 from snopt.base.errors import GradientError, InvalidTimes
-from snopt.base.isolation import RandomState, private_buffers
+from snopt.base.isolation import RandomState, modules_of, private_buffers
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, leaves, real_dtype
 from snopt.ode.blackbox import black_box_event
@@ -77,8 +77,8 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
     live = torch.is_grad_enabled() and (params is None or any(x.requires_grad for x in watched))
     before = RandomState(x0.device)
     with torch.no_grad(), ExitStack() as scope:
-        if live and isinstance(func, nn.Module):
-            scope.enter_context(private_buffers(func))  # the walk after the search counts
+        for module in modules_of(func) if live else ():
+            scope.enter_context(private_buffers(module))  # the walk after the search counts
         event = _search(func, x0, times, event_fn, settings, adjoint, packing)
     if live and before.moved():
         raise GradientError(

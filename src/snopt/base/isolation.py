@@ -8,16 +8,19 @@ numbers of the first time and change neither the random state nor its buffers.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FunctionType
 
 import torch
 from torch import Tensor, nn
 
 from snopt.base.types import TensorField
 
-__all__ = ["Again", "RandomState", "preserving", "private_buffers", "solver"]
+__all__ = ["Again", "RandomState", "modules_of", "preserving", "private_buffers", "solver"]
 
 
 class _Solver(threading.local):
@@ -113,6 +116,32 @@ def private_buffers(module: nn.Module) -> Iterator[None]:
             part._buffers.update(buffers)
 
 
+def modules_of(field: object) -> list[nn.Module]:
+    """The modules that a field consists of.
+
+    Args:
+        field: A module, a method of one, or a function.
+
+    Returns:
+        The module, or those that the function refers to by name.
+
+    Example:
+        >>> linear = nn.Linear(2, 2)
+        >>> modules_of(lambda t, x: linear(x)) == modules_of(linear) == [linear]
+        True
+    """
+    if isinstance(field, partial):
+        return modules_of(field.func)
+    owner = field if isinstance(field, nn.Module) else getattr(field, "__self__", None)
+    if isinstance(owner, nn.Module):
+        return [owner]
+    if not isinstance(field, FunctionType):
+        return []
+    named = inspect.getclosurevars(field)
+    found = {**named.globals, **named.nonlocals}.values()
+    return list(dict.fromkeys(value for value in found if isinstance(value, nn.Module)))
+
+
 @contextmanager
 def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave random state and buffers as they were, whatever an extra evaluation does.
@@ -149,18 +178,19 @@ class Again:
 
         Args:
             field: The field on packed states.
-            owner: What the user gave as field; if it is a module, its buffers are kept.
+            owner: What the user gave as field, whose buffers are kept.
             device: The state's device.
             scope: Until its end the field works on copies of its buffers.
         """
         self._field, self._device = field, device
-        self._owner, self._scope = owner if isinstance(owner, nn.Module) else None, scope
+        self._owner, self._scope = owner, scope
 
     def isolate(self) -> None:
         """Exchange the buffers now, for an evaluation that goes past this object."""
         if self._owner is not None:
-            owner, self._owner = self._owner, None
-            self._scope.enter_context(private_buffers(owner))
+            for module in modules_of(self._owner):
+                self._scope.enter_context(private_buffers(module))
+            self._owner = None
 
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
         """Evaluate the field.
