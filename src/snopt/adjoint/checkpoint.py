@@ -137,7 +137,8 @@ class _Checkpoint(torch.autograd.Function):
             Cotangents of the inputs.
 
         Raises:
-            GradientError: A second derivative was asked for.
+            GradientError: A second derivative, or a second pass through random numbers that the
+                runner cannot repeat.
         """
         refuse_create_graph("checkpoint")
         n = len(ctx.marks)
