@@ -10,7 +10,7 @@ from torch import nn
 import snopt
 from snopt.base.errors import UnknownName
 from snopt.base.types import leaves
-from snopt.kronecker import recording
+from snopt.kronecker import recorded_calls
 from snopt.models import CNF
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
@@ -237,7 +237,7 @@ def test_the_divergence_adds_no_call_of_a_layer(divergence):
     field = flow.blocks[0].field
     layers = {name: m for name, m in field.named_modules() if isinstance(m, nn.Linear)}
     state = (x, (x.new_zeros(6),), *([torch.ones_like(x)] if divergence != "exact" else []))
-    with recording(layers) as calls:
+    with recorded_calls(layers) as calls:
         field(torch.tensor(0.1, dtype=torch.float64), state)
     assert sorted(call.name for call in calls) == sorted(layers)
 
