@@ -185,11 +185,6 @@ def noisy(choose: Chooser, *kinds: str) -> Case:
     # Noise is no smaller for smaller steps: a coarse tolerance is all that can be met.
     parts = everything(choose, coarsest=1e-1, finest=1e-2)
     parts |= {"noise": choose.pick(kinds or ("dropout", "norm")), "stiff": 0.0}
-    # A second backward pass is refused where the first has used up the random numbers' tape.
-    parts["again"] = False
-    if parts["noise"] == "norm" and parts["entry"] == "closure":
-        # The statistics of a module that a function closes over cannot be found.
-        parts["entry"] = "odeint"
     return made(**parts)
 
 

@@ -55,10 +55,10 @@ def options_of(case: Case) -> dict[str, Any]:
         options["first_step"] = case.first_step * abs(case.span)
     if case.step_size is not None:
         options["step_size"] = case.step_size * abs(case.span)
-    if case.jump == "told":
-        options["jump_t"] = [case.jump_time]
-    if case.grid:
+    if case.grid:  # which says itself where steps end
         options["grid_constructor"] = bent_grid
+    elif case.jump == "told":
+        options["jump_t"] = [case.jump_time]
     return options
 
 
