@@ -239,7 +239,7 @@ def differences(choose: Chooser) -> Case:
 def backsolve(choose: Chooser) -> Case:
     """For the continuous adjoint, where running the field backward is well-posed."""
     parts = everything(choose, ADAPTIVE, 1e-4)
-    parts |= {"stiff": 0.0, "gain": min(parts["gain"], 2.0), "calls": 1, "again": False}
+    parts |= {"stiff": 0.0, "gain": min(parts["gain"], 1.0), "calls": 1, "again": False}
     parts["jump"] = parts["jump"].replace("untold", "told")
     case = made(**parts, check="backsolve")
     entry = choose.pick(["odeint", "block", "odeint_adjoint", "closure"])
