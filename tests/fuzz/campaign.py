@@ -15,12 +15,14 @@ import torch
 
 from tests.fuzz import draw
 from tests.fuzz.cases import Case, simpler
-from tests.fuzz.check import Verdict, judge
+from tests.fuzz.check import ROUNDING, Verdict, judge
 
 #: Cases that a worker judges between two reports.
 BATCH = 25
 #: Failures of one kind that are made simpler; the others are saved as they are.
 SIMPLIFIED = 2
+#: The bound of gradients in double precision; some cases are judged by looser ones.
+STRICT = ROUNDING["float64"]
 
 SCRIPT = """\
 from tests.fuzz.cases import Case
@@ -38,6 +40,8 @@ class Tally:
     cases: int = 0
     solved: int = 0
     rejected: int = 0
+    strict: int = 0
+    strict_rejected: int = 0
     checks: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
 
@@ -46,6 +50,9 @@ class Tally:
         self.cases += 1
         self.solved += verdict.solved
         self.rejected += verdict.rejected > 0
+        strict = case.check in ("exact", "compiled") and verdict.solved and verdict.bound == STRICT
+        self.strict += strict
+        self.strict_rejected += strict and verdict.rejected > 0
         name = case.check if case.noise == "none" else f"{case.check} with {case.noise}"
         self.checks[name] += 1
         kind = f"{name}: {verdict.what}"
@@ -57,6 +64,8 @@ class Tally:
         lines = [
             f"{self.cases} cases in {seconds:.0f} s, {self.solved} of them compared, "
             f"{self.rejected} with rejected steps, {sum(self.wrong.values())} wrong",
+            f"  {self.strict:6} judged against backpropagation at {STRICT:g}, "
+            f"{self.strict_rejected} of them with rejected steps",
             *(f"  {count:6} cases of {name}" for name, count in sorted(self.checks.items())),
             *(f"  {count:6} WRONG {kind}" for kind, count in self.wrong.most_common() if count),
         ]
@@ -122,7 +131,7 @@ def fuzz(seed: int, cases: int, seconds: float, workers: int, families: int, out
                 break
             if now > shown + 60.0:
                 shown = now
-                print(tally.report(now - begin).splitlines()[0], flush=True)
+                print("\n".join(tally.report(now - begin).splitlines()[:2]), flush=True)
         for result in waiting:
             take(tally, result.get(), out)
     print(tally.report(time.perf_counter() - begin), flush=True)

@@ -105,7 +105,7 @@ def kept(keep: int | None) -> str:
 def compare(case: Case, found: Outcome | str, expected: Outcome | str, label: str) -> Verdict:
     """Outputs, gradients and buffers of two runs that should be equal up to rounding."""
     if isinstance(found, str) or isinstance(expected, str):
-        if found == expected or case.dtype == "float32":
+        if found == expected or case.dtype == "float32" or case.jump == "untold":
             return unsolved(str(found) if isinstance(found, str) else str(expected))
         ends = [end if isinstance(end, str) else "a solution" for end in (found, expected)]
         return Verdict(f"{label}: {ends[0]} instead of {ends[1]}", error=math.inf)
@@ -125,6 +125,9 @@ def compare(case: Case, found: Outcome | str, expected: Outcome | str, label: st
         f"{label}: outputs", apart, bound if case.dtype == "float64" else 0.05, rejected
     )
     bound = max(bound, (1e3 if case.dtype == "float64" else 1e4) * apart)
+    if case.jump == "untold":
+        # Nor does it move the last step. Where the field jumps, the gradient depends on the steps.
+        bound = max(bound, 1e4 * abs(found.step - expected.step) / max(expected.step, 1e-12))
     gradient = distance(found.gradients, expected.gradients)
     buffers = distance(found.buffers, expected.buffers)
     return worst(
@@ -153,11 +156,8 @@ def observed(case: Case) -> Verdict:
     if not tame(plain):
         return unsolved("too large")
     if not identical(told, plain):
-        # Under direct the observer's mark on the initial state changes the order of its sums.
-        bound = {"float64": 1e-14, "float32": 1e-5}[case.dtype] if case.adjoint == "direct" else 0.0
-        gap = max(distance(told.gradients, plain.gradients), 1e-300)
-        if gap > bound:
-            return Verdict("the observer changed a bit", gap, bound, plain.rejected)
+        gap = distance(told.gradients, plain.gradients)
+        return Verdict("the observer changed a bit", max(gap, 1e-300), 0.0, plain.rejected)
     if not plain.gradients:
         return unsolved("no gradient")
     if not recorder.finite:
@@ -213,7 +213,7 @@ def growth(case: Case) -> float:
 def differences(case: Case) -> Verdict:
     """Gradients are slopes of the loss."""
     settings: dict[str, object] = {"rtol": case.rtol, "atol": case.atol}
-    sizes, bound = (1e-5, 1e-6, 1e-7), 1e-6
+    sizes, bound = (1e-5, 1e-6, 1e-7, 1e-8), 1e-6
     if case.method == "alf":
         # With such a tolerance steps are as long as they may be, and do not depend on anything.
         settings = {"rtol": 1e6, "atol": 1e6}

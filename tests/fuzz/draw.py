@@ -195,9 +195,6 @@ def observed(choose: Chooser) -> Case:
     adjoint = choose.pick(["checkpoint", "checkpoint", "backsolve", "direct", "reversible"])
     # The adjoint is integrated backward here, which is no pleasure along stiff fields.
     case = case.but(adjoint=adjoint, stiff=min(case.stiff, 4.0))
-    if adjoint == "direct":
-        # Known: see NOT_YET in test_gradients.py.
-        return case.but(through="backward")
     if adjoint == "reversible":
         return case.but(
             method="alf", jump="none", rtol=max(case.rtol, 1e-2), step_size=None, grid=False
@@ -280,7 +277,7 @@ def compiled(choose: Chooser, family: int = 0) -> Case:
 
 def anything(choose: Chooser, families: int = 0) -> Case:
     """A case of any check, the exact adjoints' most often."""
-    makers: list[Callable[[Chooser], Case]] = [exact] * 4
+    makers: list[Callable[[Chooser], Case]] = [exact] * 8
     makers += [noisy, observed, solution, differences, backsolve, reversible]
     number = choose.number(0, len(makers) + families - 1)
     if number >= len(makers):
