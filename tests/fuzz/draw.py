@@ -211,6 +211,8 @@ def solution(choose: Chooser) -> Case:
     parts = {**field(choose), **state(choose), **solve(choose, ADAPTIVE, 1e-3)}
     # Sensitive fields magnify errors by more than can be bounded beforehand.
     parts["gain"] = min(parts["gain"], 2.0)
+    # A first step over a whole oscillation can look accurate; torchdiffeq accepts it as well.
+    parts["first_step"] = choose.pick([None, 0.2, 0.01])
     # The horizon of a block is a number of single precision.
     entries = ["odeint", "block", "horizon"] if parts["rtol"] > 1e-6 else ["odeint", "block"]
     return made(**parts, check="solution", entry=choose.pick(entries))
