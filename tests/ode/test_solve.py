@@ -205,3 +205,12 @@ def test_float32_stays_float32_and_is_as_accurate_as_it_can_be():
     assert seen == {torch.float32}
     assert x.dtype == torch.float32
     assert abs(x[-1, 0].item() - math.exp(-1)) < 2e-6
+
+
+def test_a_step_that_ends_next_to_a_jump_is_followed_by_one_to_the_jump():
+    """The distance to the jump has a far finer spacing than the times have."""
+    x, t = torch.ones(1, dtype=torch.float64), torch.tensor([0.0, 2.0], dtype=torch.float64)
+    near = torch.tensor([1.0 - 1e-13], dtype=torch.float64)
+    options = {"step_t": near, "jump_t": torch.ones(1, dtype=torch.float64)}
+    out = snopt.odeint(lambda t, x: -x if t < 1 else x, x, t, rtol=1e-9, options=options)
+    assert abs(float(out[-1]) - 1.0) < 1e-6

@@ -134,10 +134,12 @@ def _neighbour(t: float, to: float, dtype: torch.dtype) -> float:
 def _short_of(stop: float, t: float, dtype: torch.dtype) -> float:
     """The longest step from ``t`` whose end the field can tell from ``stop``."""
     real = real_dtype(dtype)
-    zero, goal = torch.zeros((), dtype=real), torch.tensor(stop, dtype=real)
-    h = goal - t
-    while h + t == goal and h != 0:
-        h = torch.nextafter(h, zero)
+    start, goal = torch.tensor(t, dtype=real), torch.tensor(stop, dtype=real)
+    # Exact where the two are close. Elsewhere the sum may be rounded up to the goal, but there
+    # the spacing of h is that of the sum, so that one or two neighbours are enough.
+    h = torch.nextafter(goal, start) - start
+    while h + start == goal and h != 0:
+        h = torch.nextafter(h, torch.zeros_like(h))
     return float(h)
 
 
