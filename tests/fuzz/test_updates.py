@@ -77,7 +77,7 @@ class Dense:
 
     def __init__(self, view, hyper):
         self.view, self.hyper = view, hyper
-        self.k, self.U, self.first, self.second, self.velocity = 0, None, None, None, None
+        self.k, self.U, self.second, self.velocity, self.fast = 0, None, None, None, None
 
     def packed(self, tensors):
         weight, bias = tensors if self.view.bias else (*tensors, None)
@@ -89,10 +89,9 @@ class Dense:
         U = dense(self.view, state, "bases")
         zeros = [torch.zeros_like(part) for part in g]
         if self.U is None:
-            self.first, self.second, self.velocity = zeros, list(zeros), list(zeros)
+            self.second, self.velocity, self.fast = zeros, list(zeros), list(theta)
         elif self.hyper["rule"] == "adam":
             turns = [old.T @ new for old, new in zip(self.U, U, strict=True)]
-            self.first = [R.T @ m for R, m in zip(turns, self.first, strict=True)]
             self.second = [R.square().T @ v for R, v in zip(turns, self.second, strict=True)]
         self.U, self.k = U, self.k + 1
         step = getattr(self, self.hyper["rule"])
@@ -100,12 +99,15 @@ class Dense:
 
     def adam(self, i, theta, g, state):
         h, X = self.hyper, self.U[i].T @ g
-        b1, b2 = h["momentum"], h["decay"]
-        self.first[i] = b1 * self.first[i] + (1 - b1) * X
-        self.second[i] = b2 * self.second[i] + (1 - b2) * X**2
-        root = (self.second[i] / (1 - b2**self.k)).sqrt() + h["damping"]
-        X = self.first[i] / (1 - b1**self.k) / root
-        return theta * (1 - h["lr"] * h["weight_decay"]) - h["lr"] * self.U[i] @ X
+        beta = min(h["decay"], 1 - self.k**-0.8)
+        self.second[i] = beta * self.second[i] + (1 - beta) * X**2
+        X = X / (self.second[i].sqrt() + h["damping"])
+        X = X / max(1.0, float(X.square().mean().sqrt()))
+        # θ = (1 - μ) z + μ x, of which x is the mean of the first k - 1 values of z.
+        mean = (theta - (1 - h["momentum"]) * self.fast[i]) / (h["momentum"] or 1.0)
+        self.fast[i] = self.fast[i] - h["lr"] * (self.U[i] @ X + h["weight_decay"] * theta)
+        mean = mean + (self.fast[i] - mean) / self.k
+        return (1 - h["momentum"]) * self.fast[i] + h["momentum"] * mean
 
     def amortized(self, i, theta, g, state):
         h = self.hyper

@@ -46,6 +46,7 @@ class Dense:
         self.S = [torch.zeros(W.numel(), dtype=W.dtype) for W in self.theta]
         self.m = [torch.zeros(W.numel(), dtype=W.dtype) for W in self.theta]
         self.U = [None] * 3
+        self.fast = list(self.theta)
 
     def passes(self, x, y):
         """Gradients and, for each layer, its (weight, z, g) at every node."""
@@ -85,19 +86,22 @@ class Dense:
                 self.values[n] = torch.kron(values_A, values_B)
                 if self.rule == "adam" and old is not None:
                     R = old.T @ self.U[n]
-                    self.m[n], self.S[n] = R.T @ self.m[n], (R**2).T @ self.S[n]
+                    self.S[n] = (R**2).T @ self.S[n]
             self.theta[n] = W - self.update(n, W, grad)
         self.k += 1
 
     def update(self, n, W, grad):
         U = self.U[n]
         if self.rule == "adam":
-            X = U.T @ vec(grad)
-            self.m[n] = 0.9 * self.m[n] + 0.1 * X
-            self.S[n] = 0.99 * self.S[n] + 0.01 * X**2
-            k = self.k + 1
-            X = self.m[n] / (1 - 0.9**k) / ((self.S[n] / (1 - 0.99**k)).sqrt() + 1e-8)
-            return LR * unvec(U @ X, W.shape) + LR * GAMMA * W
+            # z takes the steps, x is its mean, and the parameters are between the two.
+            k, z, x = self.k + 1, self.fast[n], (W - (1 - MU) * self.fast[n]) / MU
+            X, beta = U.T @ vec(grad), min(0.99, 1 - k**-0.8)
+            self.S[n] = beta * self.S[n] + (1 - beta) * X**2
+            X = X / (self.S[n].sqrt() + 1e-8)
+            X = X / max(1.0, float(X.square().mean().sqrt()))
+            self.fast[n] = z - LR * (unvec(U @ X, W.shape) + GAMMA * W)
+            x = x + (self.fast[n] - x) / k
+            return W - (1 - MU) * self.fast[n] - MU * x
         X = U.T @ vec(grad + GAMMA * W)
         if self.rule == "amortized":
             self.S[n] = ALPHA * self.S[n] + (1 - ALPHA) * N * X**2

@@ -393,7 +393,7 @@ def test_memory_in_the_summary_is_what_the_state_holds(on_divergence):
         item = stack.pop()
         if isinstance(item, torch.Tensor):
             held += item.numel() * item.element_size() if item.dim() else 0
-        else:
+        elif isinstance(item, dict | list):
             stack.extend(item.values() if isinstance(item, dict) else item)
     assert held == optimizer.summary().memory
 
@@ -555,3 +555,11 @@ def test_every_combination_of_rule_and_curvature_runs():
 def test_the_first_thing_one_types_is_answered_with_what_was_meant(arguments, remedy):
     with pytest.raises(TypeError, match=remedy):
         SNOpt(*arguments(nn.Linear(2, 2)))
+
+
+def test_a_state_of_another_version_is_refused():
+    optimizer = SNOpt(nn.Linear(1, 1))
+    state = optimizer.state_dict()
+    del state["snopt"]["version"]
+    with pytest.raises(ValueError, match="version 1 and this release of snopt writes 2"):
+        optimizer.load_state_dict(state)

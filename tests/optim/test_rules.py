@@ -1,21 +1,43 @@
-"""Rules against torch's own optimizers and hand-written recurrences."""
+"""Rules against hand-written recurrences."""
 
 import torch
 
+from snopt.optim.averaging import averaged_step_, share_of
 from snopt.optim.rules import adam, amortized
 
 
-def test_adam_in_the_trivial_basis_is_torch_adam():
-    p = torch.nn.Parameter(torch.randn(4, dtype=torch.float64))
-    mine = p.detach().clone()
-    reference = torch.optim.Adam([p], lr=0.1, betas=(0.8, 0.95), eps=1e-6)
-    m = v = torch.zeros(4, dtype=torch.float64)
+def test_adam_scales_by_a_growing_memory_and_clips_its_mean_square():
+    v, second = torch.zeros(3, dtype=torch.float64), [0.0] * 3
     for step in range(1, 8):
-        p.grad = torch.randn(4, dtype=torch.float64)
-        reference.step()
-        X, m, v = adam(p.grad, m, v, step=step, momentum=0.8, decay=0.95, damping=1e-6)
-        mine -= 0.1 * X
-        torch.testing.assert_close(mine, p.detach())
+        X = torch.randn(3, dtype=torch.float64) * step**3  # gradients that grow are clipped
+        direction, v = adam(X, v, step=step, decay=0.7, damping=1e-3)
+        beta = min(0.7, 1 - step**-0.8)
+        expected = []
+        for i in range(3):
+            second[i] = beta * second[i] + (1 - beta) * float(X[i]) ** 2
+            expected.append(float(X[i]) / (second[i] ** 0.5 + 1e-3))
+        size = (sum(e * e for e in expected) / 3) ** 0.5
+        assert step == 1 or size > 1
+        want = torch.tensor([e / max(1.0, size) for e in expected], dtype=torch.float64)
+        torch.testing.assert_close(direction, want)
+
+
+def test_the_averaged_step_is_that_of_its_three_sequences():
+    """x, the average, is stored nowhere, and y is what is left."""
+    y = torch.randn(4, dtype=torch.float64)
+    z, fast, x, beta, state = y.clone(), y.clone(), y.clone(), 0.8, {}
+    rates = [0.1, 0.2, 0.2, 0.05]
+    for k, lr in enumerate(rates):
+        d = torch.randn(4, dtype=torch.float64)
+        share = share_of(state, lr)
+        assert share == max(rates[: k + 1]) ** 2 / sum(
+            max(rates[: i + 1]) ** 2 for i in range(k + 1)
+        )
+        averaged_step_(y, z, d, lr=lr, momentum=beta, share=share)
+        fast = fast - lr * d
+        x = (1 - share) * x + share * fast
+        torch.testing.assert_close(z, fast)
+        torch.testing.assert_close(y, (1 - beta) * fast + beta * x)
 
 
 def test_amortized_follows_the_two_lines_of_algorithm_2():

@@ -17,7 +17,7 @@ __all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refr
 
 #: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
-    "adam": {"lr": 5e-3, "momentum": 0.9, "damping": 1e-8, "decay": 0.99, "fallback_lr": 5e-3},
+    "adam": {"lr": 2e-2, "momentum": 0.9, "damping": 1e-8, "decay": 0.999, "fallback_lr": 2e-2},
     "amortized": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.75, "fallback_lr": 1e-3},
     "kronecker": {"lr": 5e-3, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "fallback_lr": 1e-3},
 }

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from snopt.optim.averaging import forget_average
+
 __all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn_once"]
 
 OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
@@ -135,9 +137,10 @@ class Guard:
             return False
         for param, value in kept:
             param.copy_(value)
-        for state in states.values():
-            moments = [*state.get("mean", []), *state.get("momentum", [])]
-            for tensor in [*moments, *([state["exp_avg"]] if "exp_avg" in state else [])]:
+        for param, state in states.items():
+            forget_average(param, state)
+            first = [state["exp_avg"]] if "exp_avg" in state else []
+            for tensor in [*state.get("momentum", []), *first]:
                 tensor.zero_()
         self.caution *= CAUTION
         self.counts.rollbacks += 1

@@ -52,45 +52,37 @@ def amortized(
 
 
 def adam(
-    X: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    *,
-    step: int,
-    momentum: float,
-    decay: float,
-    damping: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Adam with bias correction, its coordinates those of the eigenbasis.
+    X: Tensor, square: Tensor, *, step: int, decay: float, damping: float
+) -> tuple[Tensor, Tensor]:
+    """Adam's scaling, its coordinates those of the eigenbasis.
 
-        m ← β₁ m + (1 - β₁) X,   v ← β₂ v + (1 - β₂) X²
-        X ← (m / (1 - β₁ᵏ)) / (√(v / (1 - β₂ᵏ)) + ε)
+        v ← β v + (1 - β) X²,          β = min(β₂, 1 - k^(-0.8))
+        X ← X / (√v + ε),              X ← X / max(1, RMS(X))
 
-    In the coordinates of the parameters this is Adam (Kingma and Ba 2015); in the eigenbasis of
-    the Kronecker factors the coordinates are the least correlated ones, which is what Adam's
-    diagonal scaling supposes.
+    In the coordinates of the parameters this is the second half of Adam (Kingma and Ba 2015); in
+    the eigenbasis of the Kronecker factors the coordinates are the least correlated ones, which is
+    what a diagonal scaling supposes. The first half, momentum, is left to
+    :func:`~snopt.optim.averaging.averaged_step_`.
+
+    The memory of v grows with the number of steps, and a gradient that is larger than v remembers
+    is scaled down as a whole; both are from Adafactor (Shazeer and Stern 2018). Without them a
+    gradient that grows again after it has nearly vanished makes a step that is too long.
 
     Args:
         X: gradient in the eigenbasis.
-        mean: m.
         square: v.
         step: k, counted from 1.
-        momentum: β₁.
-        decay: β₂.
+        decay: β₂, the longest memory.
         damping: ε.
 
     Example:
-        >>> zero = torch.zeros(1)
-        >>> X, m, v = adam(
-        ...     torch.tensor([-3.0]), zero, zero, step=1, momentum=0.9, decay=0.99, damping=0.0
-        ... )
-        >>> X
-        tensor([-1.])
+        >>> X, v = adam(torch.tensor([-3.0]), torch.zeros(1), step=1, decay=0.999, damping=0.0)
+        >>> X, v
+        (tensor([-1.]), tensor([9.]))
     """
-    mean = torch.lerp(mean, X, 1 - momentum)
-    square = torch.lerp(square, X.square(), 1 - decay)
-    root = (square / (1 - decay**step)).sqrt_().add_(damping)
-    return (mean / (1 - momentum**step)).div_(root), mean, square
+    square = torch.lerp(square, X.square(), max(1 - decay, step**-0.8))
+    X = X / square.sqrt().add_(damping)
+    return X / X.square().mean().sqrt().clamp_min(1), square
 
 
 def kronecker_eigenvalues(values: Sequence[Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from snopt.adjoint.blocks import blocks_of
 from snopt.base.distributed import world_size
@@ -18,13 +18,14 @@ from snopt.kronecker import (
     Recording,
     Slot,
 )
+from snopt.optim.averaging import averaged_step_, share_of
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
-from snopt.optim.fallback import fallback_step
+from snopt.optim.fallback import fallback_step, plain_direction
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
-from snopt.optim.state import checked_extra, in_our_order, on_device
+from snopt.optim.state import STATE_VERSION, checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
 from snopt.optim.update import Hyper, LayerState, Rule, Update, slot_update
 
@@ -32,11 +33,13 @@ __all__ = ["SNOpt"]
 
 
 class SNOpt(torch.optim.Optimizer):
-    """Second-order Neural ODE optimizer: Adam in the eigenbasis of Kronecker factors.
+    """Second-order Neural ODE optimizer: schedule-free Adam in the eigenbasis of Kronecker factors.
 
     The default rule is a relative of EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and
     SOAP (Vyas et al. 2024). What is different is where the basis comes from: from curvature that
-    is integrated along the path of each solve. The paper's own rule is ``rule="amortized"``.
+    is integrated along the path of each solve. Steps are averaged as in the schedule-free method
+    (Defazio et al. 2024), so that a constant learning rate does without a schedule. The paper's
+    own rule is ``rule="amortized"``.
 
     The usual loop stays as it is: ``zero_grad``, forward, ``backward``, ``step``. On refresh
     iterations the backward pass also integrates the Kronecker factors of every covered layer
@@ -46,7 +49,7 @@ class SNOpt(torch.optim.Optimizer):
     =============  ==========================================================================
     rule           in the eigenbasis
     =============  ==========================================================================
-    ``adam``       bias-corrected Adam; moments are carried over when the basis changes
+    ``adam``       Adam's scaling, X ← X / (√v + ε), and averaging in the place of momentum
     ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε), N examples a batch
     ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
     =============  ==========================================================================
@@ -60,11 +63,12 @@ class SNOpt(torch.optim.Optimizer):
         params: parameters or groups to train; all of the model's if not given.
         lr: learning rate η.
         rule: what is done in the eigenbasis.
-        momentum: β₁ of ``adam``, heavy-ball momentum of the other rules.
+        momentum: β of the averaging of ``adam`` (0 switches it off), heavy-ball momentum of the
+            other rules.
         weight_decay: γ. ``adam`` decays weights apart from the gradient (as AdamW); the others
             follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
-        decay: α of Algorithm 2, β₂ of ``adam``.
+        decay: α of Algorithm 2; of ``adam`` the longest memory β₂, which grows with the steps.
         refresh_every: the longest interval between refreshes of the factors, in iterations.
         refresh_first: the first interval; it grows to ``refresh_every`` as training goes on. Set
             both to the same number for a fixed interval.
@@ -309,25 +313,43 @@ class SNOpt(torch.optim.Optimizer):
         return lr / self.guard.caution**0.5 if self.config.rule == "adam" else lr
 
     def _apply(self, group: dict[str, Any], updates: list[Update], covered: set[int]) -> None:
-        lr, decoupled = self._lr(group), self.config.rule == "adam"
+        lr = self._lr(group)
         for params, directions in updates:
             for param, direction in zip(params, directions, strict=True):
                 covered.add(id(param))
-                if param.grad is None:
-                    continue
-                if decoupled and group["weight_decay"]:
-                    param.mul_(1 - lr * group["weight_decay"])
-                param.add_(direction, alpha=-lr)
+                if param.grad is not None:
+                    self._move(param, direction, lr, group)
+
+    def _move(self, param: Tensor, direction: Tensor, lr: float, group: Mapping[str, Any]) -> None:
+        """Subtract a direction; the rule ``adam`` averages as well."""
+        if self.config.rule != "adam":
+            param.add_(direction, alpha=-lr)
+            return
+        if group["weight_decay"]:
+            direction = direction.add(param, alpha=group["weight_decay"])
+        if not group["momentum"]:
+            param.add_(direction, alpha=-lr)
+            return
+        state = self.state[param]
+        if "fast" not in state:
+            state["fast"] = param.detach().clone()
+        averaged_step_(
+            param, state["fast"], direction,
+            lr=lr, momentum=group["momentum"], share=share_of(state, lr),
+        )  # fmt: skip
 
     def _fall_back(self, group: dict[str, Any], covered: set[int]) -> None:
         rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
         lr = self._lr(group) * group["fallback_ratio"]
-        weight_decay = group["weight_decay"]
-        if self.config.rule == "adam" and weight_decay:
+        if self.config.rule == "adam":
             for param in rest:
-                param.mul_(1 - lr * weight_decay)
-            weight_decay = 0.0
-        fallback_step(rest, [self.state[p] for p in rest], lr=lr, weight_decay=weight_decay)
+                direction = plain_direction(
+                    param, self.state[param], decay=group["decay"], damping=group["damping"]
+                )
+                self._move(param, direction, lr, group)
+        else:
+            states = [self.state[p] for p in rest]
+            fallback_step(rest, states, lr=lr, weight_decay=group["weight_decay"])
 
     def rollback(self) -> bool:
         """Put the parameters back to those of the last refresh, and be more careful from now on.
@@ -351,6 +373,7 @@ class SNOpt(torch.optim.Optimizer):
         """Return the state: tensors and plain numbers, which ``weights_only=True`` can load."""
         state: dict[str, Any] = super().state_dict()
         state["snopt"] = {
+            "version": STATE_VERSION,
             "rule": self.config.rule,
             "conv": self.config.curvature.conv,
             "batch_size": self.batch_size,

@@ -10,7 +10,11 @@ from torch import Tensor
 
 from snopt.optim.config import Config
 
-__all__ = ["checked_extra", "in_our_order", "on_device"]
+__all__ = ["STATE_VERSION", "checked_extra", "in_our_order", "on_device"]
+
+
+#: Grows when tensors of a state change their meaning.
+STATE_VERSION = 2
 
 
 def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -25,6 +29,13 @@ def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, An
         raise ValueError(
             "the state has no 'snopt' entry: it was not saved by SNOpt, whose moments live in an "
             "eigenbasis; start this optimizer afresh instead"
+        )
+    version = extra.get("version", 1)
+    if version != STATE_VERSION:
+        raise ValueError(
+            f"the state has version {version} and this release of snopt writes {STATE_VERSION}: "
+            "its moments mean different things; start this optimizer afresh, or load the state "
+            "with the release that saved it"
         )
     mine = {"rule": config.rule, "conv": config.curvature.conv}
     for name, value in mine.items():

@@ -41,7 +41,7 @@ class Hyper:
 
     Attributes:
         rule: ``"adam"``, ``"amortized"`` (Algorithm 2) or ``"kronecker"`` (eq. ``tik-reg``).
-        momentum: β₁ of ``"adam"``; heavy-ball momentum of the others.
+        momentum: heavy-ball momentum; ``"adam"`` has averaging in its place.
         decay: β₂ of ``"adam"``; α of Algorithm 2.
         damping: ε.
         weight_decay: γ as part of the curvature (not for ``"adam"``, which decays apart).
@@ -88,7 +88,7 @@ def averaged(
 def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...], ...]) -> None:
     """Put a layer in a new eigenbasis and carry its moments over.
 
-    A mean rotates; a second moment mixes with the squared entries of the rotation.
+    A second moment mixes with the squared entries of the rotation.
 
     Args:
         state: the layer's state.
@@ -101,10 +101,8 @@ def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...]
         return
     change = transitions(old, bases)
     for i, modes in enumerate(targets):
-        turn = [change[m] for m in modes]
-        if "mean" in state:
-            state["mean"][i] = rotate(state["mean"][i], turn)
         if "square" in state:
+            turn = [change[m] for m in modes]
             state["square"][i] = carry_second_moment(state["square"][i], turn)
 
 
@@ -180,15 +178,9 @@ def _rule(
     hyper: Hyper,
 ) -> Tensor:
     if hyper.rule == "adam":
-        mean, square = _start(state, "mean", gradients), _start(state, "square", gradients)
-        X, mean[i], square[i] = adam(
-            X,
-            mean[i],
-            square[i],
-            step=int(state["step"]),
-            momentum=hyper.momentum,
-            decay=hyper.decay,
-            damping=hyper.damping,
+        square = _start(state, "square", gradients)
+        X, square[i] = adam(
+            X, square[i], step=int(state["step"]), decay=hyper.decay, damping=hyper.damping
         )
         return X
     if hyper.rule == "amortized":

@@ -28,6 +28,7 @@ from snopt.lab.optimizers.recursive import recursive_adjoint
 from snopt.lab.optimizers.recursive_newton import RecursiveNewton
 from snopt.lab.optimizers.singd import StageSINGD, supported
 from snopt.optim import SNOpt
+from snopt.optim.config import RULE_DEFAULTS
 
 __all__ = [
     "OPTIMIZERS",
@@ -160,7 +161,7 @@ SETTINGS = (
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Entry] = {
-    "snopt": Entry("SNOpt (default)", _snopt, lr=5e-3, settings=SETTINGS),
+    "snopt": Entry("SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"], settings=SETTINGS),
     "snopt_amortized": Entry(
         "SNOpt (paper's)", _snopt, lr=1e-2, rates=_HIGH, few_rates=_FEW_HIGH,
         settings=SETTINGS,
