@@ -103,10 +103,10 @@ class Dense:
         self.second[i] = beta * self.second[i] + (1 - beta) * X**2
         X = X / (self.second[i].sqrt() + h["damping"])
         X = X / max(1.0, float(X.square().mean().sqrt()))
-        # θ = (1 - μ) z + μ x, of which x is the mean of the first k - 1 values of z.
+        # θ = (1 - μ) z + μ x, of which x is the weighted mean of the values of z so far.
         mean = (theta - (1 - h["momentum"]) * self.fast[i]) / (h["momentum"] or 1.0)
         self.fast[i] = self.fast[i] - h["lr"] * (self.U[i] @ X + h["weight_decay"] * theta)
-        mean = mean + (self.fast[i] - mean) / self.k
+        mean = mean + (self.fast[i] - mean) * self.k**2 / sum(j * j for j in range(self.k + 1))
         return (1 - h["momentum"]) * self.fast[i] + h["momentum"] * mean
 
     def amortized(self, i, theta, g, state):

@@ -100,7 +100,7 @@ class Dense:
             X = X / (self.S[n].sqrt() + 1e-8)
             X = X / max(1.0, float(X.square().mean().sqrt()))
             self.fast[n] = z - LR * (unvec(U @ X, W.shape) + GAMMA * W)
-            x = x + (self.fast[n] - x) / k
+            x = x + (self.fast[n] - x) * k**2 / sum(j * j for j in range(k + 1))
             return W - (1 - MU) * self.fast[n] - MU * x
         X = U.T @ vec(grad + GAMMA * W)
         if self.rule == "amortized":

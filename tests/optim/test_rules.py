@@ -1,5 +1,6 @@
 """Rules against hand-written recurrences."""
 
+import pytest
 import torch
 
 from snopt.optim.averaging import averaged_step_, share_of
@@ -30,9 +31,8 @@ def test_the_averaged_step_is_that_of_its_three_sequences():
     for k, lr in enumerate(rates):
         d = torch.randn(4, dtype=torch.float64)
         share = share_of(state, lr)
-        assert share == max(rates[: k + 1]) ** 2 / sum(
-            max(rates[: i + 1]) ** 2 for i in range(k + 1)
-        )
+        weights = [((i + 1) * max(rates[: i + 1])) ** 2 for i in range(k + 1)]
+        assert share == pytest.approx(weights[-1] / sum(weights))
         averaged_step_(y, z, d, lr=lr, momentum=beta, share=share)
         fast = fast - lr * d
         x = (1 - share) * x + share * fast

@@ -12,9 +12,10 @@ __all__ = ["averaged_step_", "forget_average", "share_of"]
 def share_of(state: dict[str, Any], lr: float) -> float:
     """Count one step of a parameter, and give its share in the average.
 
-        c_k = w_k / (w_1 + ... + w_k),    w_k = (largest learning rate so far)²
+        c_k = w_k / (w_1 + ... + w_k),    w_k = k² (largest learning rate so far)²
 
-    Steps of a warm-up count for less; a rate that sinks later does not make steps count for less.
+    The average forgets the beginning: half of it are the latest fifth of the steps. Steps of a
+    warm-up count for less; a rate that sinks later does not make steps count for less.
 
     Args:
         state: the parameter's state, where the sums are kept.
@@ -22,11 +23,12 @@ def share_of(state: dict[str, Any], lr: float) -> float:
 
     Example:
         >>> state = {}
-        >>> [share_of(state, 0.1) for _ in range(3)]
-        [1.0, 0.5, 0.3333333333333333]
+        >>> [round(share_of(state, 0.1), 3) for _ in range(4)]
+        [1.0, 0.8, 0.643, 0.533]
     """
-    state["top_lr"] = max(lr, state.get("top_lr", 0.0))
-    weight = state["top_lr"] ** 2
+    count = state["count"] = state.get("count", 0) + 1
+    top = state["top_lr"] = max(lr, state.get("top_lr", 0.0))
+    weight = (count * top) ** 2
     state["averaged"] = state.get("averaged", 0.0) + weight
     return float(weight / state["averaged"]) if weight else 1.0
 
@@ -67,4 +69,4 @@ def forget_average(param: Tensor, state: dict[str, Any]) -> None:
     """
     if "fast" in state:
         state["fast"].copy_(param)
-        state["averaged"] = 0.0
+        state["count"], state["averaged"] = 0, 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from snopt.kronecker import (
 from snopt.optim.averaging import averaged_step_, share_of
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
-from snopt.optim.fallback import fallback_step, plain_direction
+from snopt.optim.fallback import fallback_step
+from snopt.optim.gradient_basis import gradient_direction
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
@@ -55,8 +57,9 @@ class SNOpt(torch.optim.Optimizer):
     =============  ==========================================================================
 
     Linear layers and convolutions are covered, inside vector fields and outside (there it is
-    ordinary K-FAC). All other parameters (recurrent cells, norms, free parameters) are trained by
-    Adam; :meth:`summary` says which is which.
+    ordinary K-FAC). Other matrices (recurrent cells, attention's projections) get a basis from
+    their gradients, as in SOAP; vectors have none. The other rules train all of these by Adam.
+    :meth:`summary` says which is which.
 
     Args:
         model: the model, plain or wrapped in ``DistributedDataParallel``.
@@ -76,7 +79,7 @@ class SNOpt(torch.optim.Optimizer):
         curvature: how factors are formed.
         fields: vector fields solved by other means than a :class:`snopt.NeuralODE`; hand
             :meth:`observer` of each to :func:`snopt.odeint`.
-        fallback_lr: learning rate of Adam for what is not covered; schedulers move it with ``lr``.
+        fallback_lr: learning rate of what is not covered; schedulers move it with ``lr``.
         on_divergence: what to do when a gradient or the loss is not finite: ``"skip"`` the
             update, ``"rollback"`` to the parameters of the last refresh and go on with more
             damping (smaller steps for ``adam``), or ``"raise"``.
@@ -342,9 +345,11 @@ class SNOpt(torch.optim.Optimizer):
         rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
         lr = self._lr(group) * group["fallback_ratio"]
         if self.config.rule == "adam":
+            hyper, config = self._hyper(group), self.config
+            gap = partial(refresh_gap, first=config.refresh_first, every=config.refresh_every)
             for param in rest:
-                direction = plain_direction(
-                    param, self.state[param], decay=group["decay"], damping=group["damping"]
+                direction = gradient_direction(
+                    param, self.state[param], hyper, max_size=config.curvature.max_size, gap=gap
                 )
                 self._move(param, direction, lr, group)
         else:
