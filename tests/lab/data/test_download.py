@@ -14,7 +14,8 @@ from threading import Thread
 import pytest
 
 from snopt.lab.data import REGISTRY, DataCorrupted, DownloadFailed, fetch, load
-from snopt.lab.data.download import download, extract
+from snopt.lab.data.archives import extract
+from snopt.lab.data.download import download
 from snopt.lab.data.sources import FORMS, File, Form, Origin
 from tests.lab.data.files import write_mnist, write_uea
 

@@ -6,23 +6,20 @@ that of its archive, is verified. If anything fails, nothing is left behind.
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
-import tarfile
 import tempfile
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
+from snopt.lab.data.archives import extract
 from snopt.lab.data.errors import DataCorrupted, DownloadFailed
 from snopt.lab.data.sources import File, Origin
 
-__all__ = ["default_root", "download", "extract"]
+__all__ = ["default_root", "download"]
 
 
 def default_root() -> Path:
@@ -131,63 +128,6 @@ def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
             stacklevel=2,
         )
     return path
-
-
-# ------------------------------------------------------------------------------ archives
-
-
-def extract(archive: Path, member: str, folder: Path) -> Path:
-    """Extract one file from a tar or zip archive.
-
-    The file is found by the end of its path in the archive (pooch's processors need the whole
-    path, and write to it), so no path or link in an archive leads outside ``folder``.
-
-    Args:
-        archive: the archive.
-        member: last part or parts of the file's path in it, for example ``"miniboone/data.npy"``.
-        folder: where to put the file; made if it does not exist.
-
-    Returns:
-        The file's new path.
-
-    Raises:
-        DataCorrupted: The archive is broken, or has no such regular file.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / PurePosixPath(member).name
-    try:
-        with _open_member(archive, member) as source, target.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        target.unlink(missing_ok=True)
-        raise DataCorrupted(archive, f"the archive is broken ({error})") from error
-    return target
-
-
-@contextmanager
-def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
-    """Open the one regular file in the archive whose path ends in ``member``."""
-    wanted = PurePosixPath(member).parts
-
-    def matches(path: str) -> bool:
-        return PurePosixPath(path).parts[-len(wanted) :] == wanted
-
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as files:
-            found = next((i for i in files.infolist() if matches(i.filename)), None)
-            if found is not None:
-                with files.open(found) as stream:
-                    yield stream
-                    return
-    else:
-        with tarfile.open(archive) as tape:
-            entry = next((m for m in tape if m.isfile() and matches(m.name)), None)
-            stream_or_none = entry and tape.extractfile(entry)
-            if stream_or_none:
-                with stream_or_none as stream:
-                    yield stream
-                    return
-    raise DataCorrupted(archive, f"there is no file {member} in it")
 
 
 def _pooch() -> Any:

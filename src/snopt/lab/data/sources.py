@@ -102,14 +102,13 @@ class Found:
         )
 
     def check(self, train: int, test: int) -> None:
-        """Refuse a number of examples that is not the public one: a file was cut short."""
+        """Refuse a number of examples that is not the public one, or too small to be split."""
         public = self.form.sizes
-        if public is not None and public != (train, test):
-            raise DataCorrupted(
-                " or ".join(map(str, self.paths)),
-                f"there are {train} examples to train and {test} to test, "
-                f"where the public data set has {public[0]} and {public[1]}",
-            )
+        if (public is None and train >= 10 and test >= 1) or public == (train, test):
+            return
+        expected = f"the public data set has {public[0]} and {public[1]}" if public else "too few"
+        reason = f"there are {train} examples to train and {test} to test; {expected}"
+        raise DataCorrupted(" or ".join(map(str, self.paths)), reason)
 
 
 # ------------------------------------------------------------------------------- images
