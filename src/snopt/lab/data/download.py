@@ -1,17 +1,19 @@
 """Download files from their public sources.
 
-A file appears in the folder of data sets only after the download is complete and its checksum, or
-that of its archive, is verified. If anything fails, nothing is left behind.
+A file appears in the data folder only after its download is complete and its checksum, or that of
+its archive, is verified. After a failure nothing is left; what a killed process leaves is removed
+by the next download.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +21,14 @@ from snopt.lab.data.archives import extract
 from snopt.lab.data.errors import DataCorrupted, DownloadFailed
 from snopt.lab.data.sources import File, Origin
 
-__all__ = ["default_root", "download"]
+__all__ = ["default_root", "download", "file_hash", "record_checksums", "recorded_checksums"]
+
+#: Where the SHA-256 of every downloaded file is recorded, as ``sha256sum`` writes and reads it.
+CHECKSUMS = "SHA256SUMS"
+#: Bytes of the largest download; the archive of MINIBOONE, the largest, has 0.86 GB.
+LARGEST_DOWNLOAD = 1 << 31
+#: A download fails if fewer than this many bytes per second arrive for ``PATIENCE`` seconds.
+SLOWEST, PATIENCE = 1024, 60.0
 
 
 def default_root() -> Path:
@@ -44,7 +53,7 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
         The new files.
 
     Raises:
-        DownloadFailed: A source cannot be reached, or returns another file.
+        DownloadFailed: A source cannot be reached, is too slow, or returns another file.
     """
     by_origin: dict[Origin, list[File]] = {}
     for file in files:
@@ -53,9 +62,9 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
         by_origin.setdefault(file.origin, []).append(file)
     placed = []
     for origin, wanted in by_origin.items():
-        with _scratch(root) as scratch:
-            arrived = _retrieve(origin, scratch, progress)
-            ready = [(_unpack(arrived, file, origin, scratch), root / file.path) for file in wanted]
+        with _work_folder(root) as work:
+            arrived = _retrieve(origin, work, progress)
+            ready = [(_unpack(arrived, file, origin, work), root / file.path) for file in wanted]
             for source, target in ready:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)
@@ -64,20 +73,31 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
 
 
 @contextmanager
-def _scratch(root: Path) -> Iterator[Path]:
-    """Make a temporary folder beside the data, so that files can be moved into place atomically."""
-    root.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _work_folder(root: Path) -> Iterator[Path]:
+    """Lend an empty folder beside the data, from which files can be moved into place atomically.
+
+    One process has it at a time. The lock ends with its process, so the next one finds and
+    deletes what a killed one has left.
+    """
+    from filelock import FileLock
+
+    hidden = root / ".download"
+    work = hidden / "work"
+    hidden.mkdir(parents=True, exist_ok=True)
+    with FileLock(hidden / "lock"):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
     """Download from the address, and verify the checksum if it is known."""
+    from urllib3.exceptions import HTTPError
+
     pooch = _pooch()
-    name = PurePosixPath(origin.url).name
     log = pooch.get_logger()
     level = log.level
     log.setLevel("ERROR")  # silences a line about every download
@@ -85,38 +105,67 @@ def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
         arrived = pooch.retrieve(
             origin.url,
             known_hash=origin.checksum,
-            fname=name,
+            fname=PurePosixPath(origin.url).name,
             path=folder,
-            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=60),
+            downloader=partial(_get, progress=progress),
         )
-    except ValueError as error:  # pooch's, for a checksum that differs
+    except ValueError as error:  # raised by pooch if the checksum differs
         raise DownloadFailed(
             f"{origin.url} returned another file than expected: {error} Nothing was kept; try "
             "again, or get the file elsewhere."
         ) from error
-    except OSError as error:  # requests' exceptions are among them
+    except (OSError, HTTPError) as error:  # requests' exceptions are OSErrors
         raise DownloadFailed(
             f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
-            f"put the files in {folder.parent} by hand (docs/data.md says which)."
+            f"put the files in the data folder by hand (docs/data.md says which)."
         ) from error
     finally:
         log.setLevel(level)
     return Path(arrived)
 
 
-def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
+def _get(url: str, target: str, _: object, *, progress: bool) -> None:
+    """Download as pooch's ``HTTPDownloader`` does, with limits on rate and size."""
+    import requests
+    from tqdm import tqdm
+
+    identity = {"Accept-Encoding": "identity"}  # so that lengths are those of the file
+    with (
+        requests.get(url, stream=True, timeout=PATIENCE, headers=identity) as response,
+        open(target, "wb") as sink,
+    ):
+        response.raise_for_status()
+        length = int(response.headers.get("Content-Length", 0))
+        with tqdm(total=length or None, unit="B", unit_scale=True, disable=not progress) as bar:
+            since, received = time.monotonic(), 0
+            # read1 returns what has arrived; read and iter_content wait for a full block.
+            while block := response.raw.read1(1 << 16):
+                sink.write(block)
+                bar.update(len(block))
+                received += len(block)
+                if sink.tell() > LARGEST_DOWNLOAD:
+                    raise OSError(f"it is larger than {LARGEST_DOWNLOAD} bytes")
+                if (elapsed := time.monotonic() - since) > PATIENCE:
+                    if received < SLOWEST * elapsed:
+                        raise OSError(f"only {received} bytes in {elapsed:.0f} seconds")
+                    since, received = time.monotonic(), 0
+            if length and sink.tell() != length:
+                raise OSError(f"{sink.tell()} bytes of {length}")
+
+
+def _unpack(arrived: Path, file: File, origin: Origin, work: Path) -> Path:
     """Extract the file from its archive, if there is one, and verify it."""
     path = arrived
     if file.member is not None:
         try:
-            path = extract(arrived, file.member, scratch / "members")
+            path = extract(arrived, file.member, work / "members")
         except DataCorrupted as error:
             raise DownloadFailed(
                 f"the file from {origin.url} cannot be used: {error.reason}. Nothing was kept."
             ) from error
     if file.checksum is not None:
         algorithm, _, wanted = file.checksum.partition(":")
-        if (found := _pooch().file_hash(str(path), algorithm)) != wanted:
+        if (found := file_hash(path, algorithm)) != wanted:
             raise DownloadFailed(
                 f"{file.path}, from {origin.url}, has {algorithm} {found}, not {wanted}. "
                 "Nothing was kept."
@@ -124,10 +173,36 @@ def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
     elif not file.verified:
         warnings.warn(
             f"no checksum is known for {file.path}, from {origin.url}; the downloaded file has "
-            f"sha256 {_pooch().file_hash(str(path))}",
+            f"sha256 {file_hash(path)}",
             stacklevel=2,
         )
     return path
+
+
+# ----------------------------------------------------------------------------- checksums
+
+
+def file_hash(path: Path, algorithm: str = "sha256") -> str:
+    """Return the checksum of a file in hexadecimal digits."""
+    return str(_pooch().file_hash(str(path), algorithm))
+
+
+def recorded_checksums(root: Path) -> dict[str, str]:
+    """Return the SHA-256 by path of the files that were downloaded to ``root``."""
+    path = root / CHECKSUMS
+    lines = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
+    pairs = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
+    return {name.lstrip("*"): checksum for checksum, name in pairs}
+
+
+def record_checksums(paths: Iterable[Path], root: Path) -> None:
+    """Record the SHA-256 of files under ``root``."""
+    new = {path.relative_to(root).as_posix(): file_hash(path) for path in paths}
+    with _work_folder(root) as work:
+        checksums = recorded_checksums(root) | new
+        lines = [f"{checksum}  {name}\n" for name, checksum in sorted(checksums.items())]
+        (work / CHECKSUMS).write_text("".join(lines), "utf-8")
+        os.replace(work / CHECKSUMS, root / CHECKSUMS)
 
 
 def _pooch() -> Any:

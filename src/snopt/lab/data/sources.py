@@ -45,10 +45,16 @@ class File:
     checksum: str | None = None
 
     @property
+    def own_checksum(self) -> str | None:
+        """The checksum of the file itself, not of an archive that it is in."""
+        if self.origin and self.member is None:
+            return self.checksum or self.origin.checksum
+        return self.checksum
+
+    @property
     def verified(self) -> bool:
         """Whether a download of this file is checked against a known checksum."""
-        known = self.checksum or (self.origin and self.origin.checksum)
-        return known is not None
+        return bool(self.checksum or (self.origin and self.origin.checksum))
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,10 @@ class Found:
         raise DataCorrupted(" or ".join(map(str, self.paths)), reason)
 
 
+def _sha256(digits: str | None) -> str | None:
+    return digits and f"sha256:{digits}"
+
+
 # ------------------------------------------------------------------------------- images
 
 
@@ -145,7 +155,7 @@ _MNIST = Form(
 
 
 def _svhn(part: str, sha256: str) -> File:
-    url = f"http://ufldl.stanford.edu/housenumbers/{part}_32x32.mat"
+    url = f"https://ufldl.stanford.edu/housenumbers/{part}_32x32.mat"
     return File(f"svhn/{part}_32x32.mat", Origin(url, f"sha256:{sha256}"))
 
 
@@ -171,9 +181,16 @@ _CIFAR_ARCHIVE = Origin(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
-_CIFAR_FILES = tuple(
-    File(f"cifar10/{name}.bin", _CIFAR_ARCHIVE, member=f"{name}.bin")
-    for name in ("test_batch", *(f"data_batch_{i}" for i in range(1, 6)))
+
+
+def _cifar(name: str, sha256: str | None = None) -> File:
+    return File(f"cifar10/{name}.bin", _CIFAR_ARCHIVE, f"{name}.bin", _sha256(sha256))
+
+
+_CIFAR_FILES = (
+    _cifar("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+    _cifar("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+    *(_cifar(f"data_batch_{i}") for i in range(2, 6)),
 )
 _CIFAR10 = (
     Form(_CIFAR_FILES, "whole", "The binary version.", sizes=(50_000, 10_000)),
@@ -194,7 +211,7 @@ def _uea(
                 f"{name}/{name}_{part}.ts",
                 archive,
                 member=f"{name}_{part}.ts",
-                checksum=sha256 and f"sha256:{sha256}",
+                checksum=_sha256(sha256),
             )
             for part, sha256 in parts
         ),
@@ -239,6 +256,12 @@ _CHARACTER_TRAJECTORIES = _uea("CharacterTrajectories", (1_422, 1_436))
 _MAF_ARCHIVE = Origin(
     "https://zenodo.org/records/1161203/files/data.tar.gz", "md5:9b9c9b0375315ad270eba4ce80c093ab"
 )
+
+
+def _miniboone(part: str, sha256: str) -> File:
+    return File(f"miniboone/{part}.npy", checksum=_sha256(sha256))
+
+
 _MINIBOONE = (
     Form(
         (File("miniboone/data.npy", _MAF_ARCHIVE, member="miniboone/data.npy"),),
@@ -248,7 +271,10 @@ _MINIBOONE = (
     ),
     Form((File("miniboone/data.h5"),), "whole", "The same rows as HDF5.", sizes=(32_840, 3_648)),
     Form(
-        (File("miniboone/val.npy"), File("miniboone/test.npy")),
+        (
+            _miniboone("val", "104f35c387c982cd550e5d6142e8b4075d746001508e65c1a90efcb83301839d"),
+            _miniboone("test", "01b3fc605f334e951fed477a09a7fcd69cdc440d9204111ca253ecdf0e7590de"),
+        ),
         "part",
         "The 29,556 training rows are missing: train and valid are the public validation part.",
         sizes=(3_284, 3_648),
@@ -260,6 +286,10 @@ _GAS_ARCHIVE = Origin(
 )
 # Rows to train and validate, and rows to test.
 _GAS_SIZES = (946_859, 105_206)
+_AIR_QUALITY = File(
+    "gas_standin/AirQualityUCI.csv",
+    checksum="sha256:13277ae5d8581e80b7be09d47c7d3d06fe9b8e957078f2cf6e859f955e62f996",
+)
 _GAS = (
     Form((File("gas/ethylene_CO.npy"),), "whole", "MAF's table as NumPy saves it.", _GAS_SIZES),
     Form((File("gas/ethylene_CO.h5"),), "whole", "MAF's table as HDF5.", _GAS_SIZES),
@@ -270,7 +300,7 @@ _GAS = (
         _GAS_SIZES,
     ),
     Form(
-        (File("gas_standin/AirQualityUCI.csv"),),
+        (_AIR_QUALITY,),
         "stand-in",
         "UCI's Air Quality, eight columns too: results on it are not results on Gas.",
     ),
