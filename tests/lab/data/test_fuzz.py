@@ -72,6 +72,9 @@ def check(splits: Splits) -> None:
         assert len(part) > 0
         assert batch.x.isfinite().all()
         assert batch.y is None or (batch.y.min() >= 0 and batch.y.max() < splits.spec.classes)
+    if splits.spec.preprocessing == "standard":  # and no channel was erased
+        channel = 1 if splits.spec.kind == "image" else -1
+        assert (splits.train.tensors.x.movedim(channel, 0).flatten(1).std(1) > 0.1).all()
 
 
 FORMS = [(name, number) for name in files.SIZES for number in range(len(REGISTRY[name].forms))]
