@@ -21,7 +21,7 @@ from snopt.lab.data.archives import extract
 from snopt.lab.data.errors import DataCorrupted, DownloadFailed
 from snopt.lab.data.sources import File, Origin
 
-__all__ = ["default_root", "download", "file_hash", "record_checksums", "recorded_checksums"]
+__all__ = ["default_root", "download", "matches", "record_checksums", "recorded_checksums"]
 
 #: Where the SHA-256 of every downloaded file is recorded, as ``sha256sum`` writes and reads it.
 CHECKSUMS = "SHA256SUMS"
@@ -117,7 +117,7 @@ def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
     except (OSError, HTTPError) as error:  # requests' exceptions are OSErrors
         raise DownloadFailed(
             f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
-            f"put the files in the data folder by hand (docs/data.md says which)."
+            "put the files in the data folder by hand (docs/data.md says which)."
         ) from error
     finally:
         log.setLevel(level)
@@ -163,17 +163,15 @@ def _unpack(arrived: Path, file: File, origin: Origin, work: Path) -> Path:
             raise DownloadFailed(
                 f"the file from {origin.url} cannot be used: {error.reason}. Nothing was kept."
             ) from error
-    if file.checksum is not None:
-        algorithm, _, wanted = file.checksum.partition(":")
-        if (found := file_hash(path, algorithm)) != wanted:
-            raise DownloadFailed(
-                f"{file.path}, from {origin.url}, has {algorithm} {found}, not {wanted}. "
-                "Nothing was kept."
-            )
-    elif not file.verified:
+    if file.checksum and not matches(path, file.checksum):
+        raise DownloadFailed(
+            f"{file.path}, from {origin.url}, does not have the checksum {file.checksum}. "
+            "Nothing was kept."
+        )
+    if not file.verified:
         warnings.warn(
             f"no checksum is known for {file.path}, from {origin.url}; the downloaded file has "
-            f"sha256 {file_hash(path)}",
+            f"sha256 {_pooch().file_hash(str(path))}",
             stacklevel=2,
         )
     return path
@@ -182,9 +180,10 @@ def _unpack(arrived: Path, file: File, origin: Origin, work: Path) -> Path:
 # ----------------------------------------------------------------------------- checksums
 
 
-def file_hash(path: Path, algorithm: str = "sha256") -> str:
-    """Return the checksum of a file in hexadecimal digits."""
-    return str(_pooch().file_hash(str(path), algorithm))
+def matches(path: Path, checksum: str) -> bool:
+    """Return whether a file has this checksum (see `snopt.lab.data.sources.Origin`)."""
+    algorithm, _, digits = checksum.rpartition(":")
+    return bool(_pooch().file_hash(str(path), algorithm or "sha256") == digits)
 
 
 def recorded_checksums(root: Path) -> dict[str, str]:
@@ -197,7 +196,7 @@ def recorded_checksums(root: Path) -> dict[str, str]:
 
 def record_checksums(paths: Iterable[Path], root: Path) -> None:
     """Record the SHA-256 of files under ``root``."""
-    new = {path.relative_to(root).as_posix(): file_hash(path) for path in paths}
+    new = {p.relative_to(root).as_posix(): _pooch().file_hash(str(p)) for p in paths}
     with _work_folder(root) as work:
         checksums = recorded_checksums(root) | new
         lines = [f"{checksum}  {name}\n" for name, checksum in sorted(checksums.items())]

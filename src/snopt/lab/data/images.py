@@ -26,7 +26,9 @@ LARGEST_IDX, LARGEST_MAT = 1 << 26, 1 << 28
 def mnist(found: Found, preprocessing: Preprocessing) -> Splits:
     """Handwritten digits, 1 x 28 x 28."""
     train_x, train_y, test_x, test_y = found.paths
-    return _splits(found, _idx_pair(train_x, train_y), _idx_pair(test_x, test_y), preprocessing)
+    train, test = _idx_pair(train_x, train_y), _idx_pair(test_x, test_y)
+    found.check(len(train.y), len(test.y))
+    return _splits(found, train, test, preprocessing)
 
 
 def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
@@ -36,28 +38,19 @@ def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
     ``test`` is ``train`` and ``valid`` together.
     """
     train, test = map(read_svhn, found.paths)
-    return _splits(found, train, test, preprocessing, paper_test=train)
+    found.check(len(train.y), len(test.y))
+    return _splits(found, train, train if preprocessing == "paper" else test, preprocessing)
 
 
 def cifar10(found: Found, preprocessing: Preprocessing) -> Splits:
     """Photographs of ten classes, 3 x 32 x 32."""
     test, *batches = map(read_cifar, found.paths)
     train = Images(torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches]))
+    found.check(len(train.y), len(test.y))
     return _splits(found, train, test, preprocessing)
 
 
-def _splits(
-    found: Found,
-    train: Images,
-    test: Images,
-    preprocessing: Preprocessing,
-    *,
-    paper_test: Images | None = None,
-) -> Splits:
-    """Splits of ten classes; ``paper_test`` is what the authors test on, if not ``test``."""
-    found.check(len(train.y), len(test.y))
-    if preprocessing == "paper" and paper_test is not None:
-        test = paper_test
+def _splits(found: Found, train: Images, test: Images, preprocessing: Preprocessing) -> Splits:
     spec = found.spec("image", tuple(train.x.shape[1:]), preprocessing, classes=10)
     return image_splits(spec, train, test)
 

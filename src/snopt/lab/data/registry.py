@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from snopt.base.errors import unknown
 from snopt.lab.data import images, series, tables, toy
-from snopt.lab.data.download import default_root, file_hash, record_checksums, recorded_checksums
+from snopt.lab.data.download import default_root, matches, record_checksums, recorded_checksums
 from snopt.lab.data.download import download as download_files
 from snopt.lab.data.errors import DataCorrupted, DataNotFound, DownloadFailed
 from snopt.lab.data.sources import FORMS, Form, Found
@@ -231,11 +231,11 @@ def verify(name: str, root: Path | str | None = None) -> dict[Path, Verdict]:
     verdicts: dict[Path, Verdict] = {}
     for file in files.values():
         path = folder / file.path
-        known = file.own_checksum or f"sha256:{recorded.get(file.path, '')}"
-        algorithm, _, wanted = known.partition(":")
-        if path.is_file():
-            same = file_hash(path, algorithm) == wanted
-            verdicts[path] = "unknown" if not wanted else "correct" if same else "different"
+        known = file.own_checksum or recorded.get(file.path)
+        if path.is_file() and known:
+            verdicts[path] = "correct" if matches(path, known) else "different"
+        elif path.is_file():
+            verdicts[path] = "unknown"
     return verdicts
 
 
@@ -248,8 +248,8 @@ class Availability:
         kind: what one example is.
         summary: what it is, in a line.
         state: how much of it is there, or ``"missing"``.
-        note: the same in a sentence.
-        sources: public addresses that `fetch` would use.
+        note: one sentence on the state.
+        sources: the public addresses for `fetch`.
     """
 
     name: str
@@ -274,7 +274,7 @@ def available(root: Path | str | None = None) -> list[Availability]:
     for name, entry in REGISTRY.items():
         found = _find(name, entry, root)
         state = found.form.completeness if found else "missing"
-        note = found.form.note if found else "None of its files are there, or not all."
+        note = found.form.note if found else "Some or all of its files are missing."
         sources = _sources(_to_fetch(entry))
         rows.append(Availability(name, entry.kind, entry.summary, state, note, sources))
     return rows
@@ -293,7 +293,7 @@ def _folder(root: Path | str | None) -> Path:
 def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
     """Return the best form whose files are all present."""
     for form in entry.forms:
-        # A form without files needs no folder, and hence no pooch to name one.
+        # Without files no folder is needed, and no pooch to name it.
         folder = _folder(root) if form.files else Path()
         if all((folder / file.path).is_file() for file in form.files):
             return Found(name, folder, form)
@@ -301,7 +301,7 @@ def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
 
 
 def _to_fetch(entry: Entry) -> Form:
-    """Return the best form that can be downloaded, or else the best of all."""
+    """Return the best form that can be downloaded, or else the best form."""
     return next((form for form in entry.forms if form.downloadable), entry.forms[0])
 
 

@@ -1,8 +1,8 @@
 """Gas and Miniboone, as prepared for masked autoregressive flows (MAF, Papamakarios et al. 2017).
 
-MAF's Gas table is published as a pickle, ``ethylene_CO.pickle``. Unpickling runs whatever a file
-says, so it is not read here; the same numbers are read from UCI's text, or from an ``.npy`` or
-HDF5 file that someone who trusts the pickle has made of it (docs/data.md).
+MAF's Gas table is published as a pickle, ``ethylene_CO.pickle``. Unpickling can run any code, so it
+is not read here; the same numbers are read from UCI's text, or from an ``.npy`` or HDF5 file
+converted from the pickle (docs/data.md).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = [
 ETHYLENE_COLUMNS, SENSORS = 19, 16
 #: Values of the largest table; UCI's text of Gas has 80 million.
 LARGEST_TABLE = 1 << 27
-#: The part of UCI's rows that MAF drew before anything else.
+#: The fraction of UCI's rows that MAF drew first.
 DRAWN = 0.25
-#: The part of Gas that the paper uses (Appendix, "Dataset").
+#: The fraction of Gas that the paper uses (Appendix, "Dataset").
 PAPER_PART = 0.1
 
 
 def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
     """A neutrino experiment, 43 columns.
 
-    MAF, and hence ``paper``, scales by training and validation rows together. MAF's validation and
-    test files, which may be all there is, are so scaled already: a tenth of the former then
-    validates, the rest of it trains, and ``paper`` leaves the scale alone.
+    MAF, and hence ``paper``, standardises with the statistics of training and validation rows. If
+    only MAF's validation and test files are there, which are standardised already, a tenth of the
+    former is ``valid`` and the rest ``train``, and ``paper`` does not scale them again.
     """
     tables = [read_table(path) for path in found.paths]
     for path, table in zip(found.paths, tables, strict=True):
@@ -69,8 +69,8 @@ def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
 def gas(found: Found, preprocessing: Preprocessing) -> Splits:
     """Readings of gas sensors, 8 columns.
 
-    MAF, and hence ``paper``, scales by all rows, those to test included; the paper uses a tenth
-    of each part. The stand-in is shuffled and then split as the others are.
+    MAF, and hence ``paper``, standardises with the statistics of all rows, including the test rows;
+    the paper uses a tenth of each part. The stand-in is shuffled before it is split.
     """
     (path,) = found.paths
     if path.suffix == ".csv":
@@ -105,7 +105,7 @@ def tenth(rows: Tensor) -> Tensor:
 
 
 def _in_order(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """MAF's split: the last tenth of the rows to test, the last tenth of the others to validate."""
+    """Split as MAF: the last tenth of the rows is test, the last tenth of the others valid."""
     test = int(0.1 * len(rows))
     valid = int(0.1 * (len(rows) - test))
     train, valid_rows, test_rows = rows.split([len(rows) - test - valid, valid, test])
