@@ -356,6 +356,12 @@ def test_fetch_gets_only_what_is_missing(served_mnist, tmp_path):
     assert fetch("mnist", tmp_path, progress=False) == [path]
 
 
+def test_fetch_writes_nothing_if_all_files_are_there(served_mnist, tmp_path):
+    write_mnist(tmp_path / "cache", (100, 20))
+    assert fetch("mnist", tmp_path / "cache") == []
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mnist"]
+
+
 def test_fetch_has_nothing_to_do_for_what_is_generated(tmp_path):
     assert fetch("circle", tmp_path) == []
     assert list(tmp_path.iterdir()) == []

@@ -195,6 +195,8 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
         return []
     folder = _folder(root)
     missing = [file for file in form.files if not (folder / file.path).exists()]
+    if not missing:  # the folder may be read-only
+        return []
     new = download_files(missing, folder, progress=progress)
     if not all(file.verified for file in missing):
         try:
