@@ -76,14 +76,12 @@ def write_svhn(path: Path, count: int) -> np.ndarray:
     return x
 
 
-def write_ts(
-    path: Path, series: list[np.ndarray], labels: list[str], *, extra: str = "", missing: str = "?"
-) -> None:
-    """``series``: each [channels, length]; NaN is written as ``missing``."""
+def write_ts(path: Path, series: list[np.ndarray], labels: list[str]) -> None:
+    """``series``: each [channels, length]; NaN is written as ``?``."""
     classes = " ".join(sorted(set(labels)))
-    header = f"@problemName x\n@timeStamps false\n{extra}@classLabel true {classes}\n@data\n"
+    header = f"@problemName x\n@timeStamps false\n@classLabel true {classes}\n@data\n"
     lines = [
-        ":".join(",".join(missing if np.isnan(v) else repr(float(v)) for v in row) for row in x)
+        ":".join(",".join("?" if np.isnan(v) else repr(float(v)) for v in row) for row in x)
         + f":{label}\n"
         for x, label in zip(series, labels, strict=True)
     ]

@@ -2,10 +2,14 @@
 
 import hashlib
 import io
+import subprocess
 import sys
 import tarfile
+import time
+import tracemalloc
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,18 +17,24 @@ from threading import Thread
 
 import pytest
 
-from snopt.lab.data import REGISTRY, DataCorrupted, DownloadFailed, fetch, load
-from snopt.lab.data.download import download, extract
+from snopt.lab.cli.main import main
+from snopt.lab.data import REGISTRY, DataCorrupted, DownloadFailed, fetch, load, verify
+from snopt.lab.data.archives import extract
+from snopt.lab.data.download import download
 from snopt.lab.data.sources import FORMS, File, Form, Origin
 from tests.lab.data.files import write_mnist, write_uea
 
 
 class Server:
-    """Serves what is put into ``content``; ``cut`` sends less of it than announced."""
+    """Serves what is put into ``content``.
+
+    ``cut``: send this much less than announced. ``pause``: seconds before every single byte.
+    """
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
         self.cut = 0
+        self.pause = 0.0
         self.requests: list[str] = []
         outer = self
 
@@ -38,7 +48,14 @@ class Server:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(content[: len(content) - outer.cut])
+                content = content[: len(content) - outer.cut]
+                if not outer.pause:
+                    self.wfile.write(content)
+                    return
+                with suppress(ConnectionError):
+                    for i in range(len(content)):
+                        time.sleep(outer.pause)
+                        self.wfile.write(content[i : i + 1])
 
             def log_message(self, *arguments: object) -> None:
                 pass
@@ -52,7 +69,7 @@ class Server:
 
 
 def sha256(content: bytes) -> str:
-    return "sha256:" + hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(content).hexdigest()
 
 
 @pytest.fixture
@@ -68,7 +85,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def everything_in(folder: Path) -> list[str]:
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    """Every file but the lock of the downloads."""
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    return sorted(found - {".download/lock"})
 
 
 def tar(members: dict[str, bytes], *, link: tuple[str, str] | None = None) -> bytes:
@@ -121,7 +140,6 @@ def test_a_wrong_checksum_leaves_the_folder_as_it_was(server, tmp_path, there):
     ):
         download([File("a", origin)], tmp_path)
     assert everything_in(tmp_path) == ["a"] * there
-    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -130,18 +148,65 @@ def test_a_download_that_breaks_off_leaves_nothing(server, tmp_path, known):
     server.cut = 100
     with pytest.raises(DownloadFailed, match="Nothing was kept"):
         download([File("a", origin)], tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert everything_in(tmp_path) == []
 
 
 def test_an_address_that_is_gone_is_named(tmp_path, server):
     with pytest.raises(DownloadFailed, match=r"could not download .*/nothing: 404"):
         download([File("a", Origin(f"{server.url}/nothing"))], tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert everything_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("pause", [0.02, 2.0])
+def test_a_download_that_is_too_slow_fails(server, tmp_path, monkeypatch, pause):
+    monkeypatch.setattr("snopt.lab.data.download.PATIENCE", 0.5)
+    origin = server.put("a", b"x" * 5000)
+    server.pause = pause
+    begin = time.monotonic()
+    with pytest.raises(DownloadFailed, match=r"bytes in \d+ seconds|timed out"):
+        download([File("a", origin)], tmp_path)
+    assert time.monotonic() - begin < 10
+    assert everything_in(tmp_path) == []
+
+
+def test_a_download_without_end_is_cut_off(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("snopt.lab.data.download.LARGEST_DOWNLOAD", 10_000)
+    origin = server.put("a", b"x" * 1_000_000)
+    with pytest.raises(DownloadFailed, match="larger than 10000 bytes"):
+        download([File("a", origin)], tmp_path)
+    assert everything_in(tmp_path) == []
+
+
+def test_the_next_download_removes_what_a_killed_one_left(server, tmp_path):
+    origin = server.put("a", b"x" * 100_000)
+    server.pause = 0.001
+    program = (
+        "from pathlib import Path; from snopt.lab.data.download import *; "
+        "from snopt.lab.data.sources import *; "
+        f"download([File('a', Origin({origin.url!r}))], Path({str(tmp_path)!r}))"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: any((tmp_path / ".download/work").glob("*")))
+    finally:
+        child.kill()
+        child.wait()
+    assert everything_in(tmp_path) != []
+    server.pause = 0.0
+    download([File("b", server.put("b", b"y"))], tmp_path)
+    assert everything_in(tmp_path) == ["b"]
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_without_a_connection_the_error_says_what_to_do(tmp_path, server):
     server.http.server_close()
-    with pytest.raises(DownloadFailed, match=r"put the files in .* by hand"):
+    with pytest.raises(DownloadFailed, match=r"put the files in the data folder by hand"):
         download([File("a", Origin(f"{server.url}/a"))], tmp_path)
 
 
@@ -159,14 +224,14 @@ def test_the_checksum_of_a_file_in_an_archive_is_checked(server, tmp_path):
         File("a.txt", origin, member="a.txt", checksum=sha256(b"A")),
         File("b.txt", origin, member="b.txt", checksum=sha256(b"B")),
     ]
-    with pytest.raises(DownloadFailed, match=r"b.txt, from .* has sha256"):
+    with pytest.raises(DownloadFailed, match=r"b.txt, from .* does not have the checksum"):
         download(files, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert everything_in(tmp_path) == []
 
 
 def test_what_has_no_known_checksum_is_announced(server, tmp_path):
     origin = server.put("a", b"x", known=False)
-    digest = sha256(b"x").partition(":")[2]
+    digest = sha256(b"x")
     with pytest.warns(UserWarning, match=f"no checksum is known for a, .* sha256 {digest}"):
         download([File("a", origin)], tmp_path)
 
@@ -226,6 +291,32 @@ def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path, make):
         assert list((tmp_path / "to").iterdir()) == []
 
 
+def test_a_member_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("snopt.lab.data.archives.LARGEST_MEMBER", 1 << 20)
+    (tmp_path / "a.zip").write_bytes(zipped({"a.txt": bytes(1 << 22)}))
+    with pytest.raises(DataCorrupted, match=r"a\.txt in it is larger than 1048576 bytes"):
+        extract(tmp_path / "a.zip", "a.txt", tmp_path / "to")
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+def test_a_name_of_many_bytes_in_an_archive_is_not_read(tmp_path):
+    (tmp_path / "a.tar.gz").write_bytes(tar({"x" * (1 << 22): b"", "a.txt": b"A"}))
+    tracemalloc.start()
+    with pytest.raises(DataCorrupted, match="header of"):
+        extract(tmp_path / "a.tar.gz", "a.txt", tmp_path / "to")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 21
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compression_methods_are_refused(tmp_path, method):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("a.txt", b"A")
+    with pytest.raises(DataCorrupted, match=r"unsupported compression of a\.txt"):
+        extract(tmp_path / "a.zip", "a.txt", tmp_path / "to")
+
+
 # --------------------------------------------------------------------------------- fetch
 
 
@@ -265,6 +356,12 @@ def test_fetch_gets_only_what_is_missing(served_mnist, tmp_path):
     assert fetch("mnist", tmp_path, progress=False) == [path]
 
 
+def test_fetch_writes_nothing_if_all_files_are_there(served_mnist, tmp_path):
+    write_mnist(tmp_path / "cache", (100, 20))
+    assert fetch("mnist", tmp_path / "cache") == []
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mnist"]
+
+
 def test_fetch_has_nothing_to_do_for_what_is_generated(tmp_path):
     assert fetch("circle", tmp_path) == []
     assert list(tmp_path.iterdir()) == []
@@ -291,3 +388,46 @@ def test_what_cannot_be_verified_is_read_once_and_removed_if_bad(
         with pytest.raises(DownloadFailed, match=r"cut short.*Nothing was kept"):
             fetch("character_trajectories", root)
         assert everything_in(root) == []
+
+
+# -------------------------------------------------------------------------------- verify
+
+
+def test_files_are_verified_on_request(served_mnist, tmp_path, capsys):
+    root = tmp_path / "cache"
+    assert main(["data", "verify", "mnist", "--root", str(root)]) == 0
+    assert "no files to verify" in capsys.readouterr().out
+    paths = fetch("mnist", root, progress=False)
+    assert verify("mnist", root) == dict.fromkeys(paths, "correct")
+    assert main(["data", "verify", "--root", str(root)]) == 0
+    paths[0].write_bytes(b"other")
+    assert verify("mnist", root)[paths[0]] == "different"
+    capsys.readouterr()
+    assert main(["data", "verify", "mnist", "--root", str(root)]) == 1
+    assert f"different  {paths[0]}\ncorrect    {paths[1]}" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:no checksum is known")
+def test_the_checksum_of_a_fetched_file_is_recorded(server, tmp_path, monkeypatch):
+    write_uea(tmp_path / "origin", "CharacterTrajectories", 3, (6, 18), (40, 12))
+    wanted = FORMS["character_trajectories"][0].files
+    members = {f.member: (tmp_path / "origin" / f.path).read_bytes() for f in wanted}
+    origin = server.put("x.zip", zipped(members), known=False)
+    files = tuple(File(f.path, origin, member=f.member) for f in wanted)
+    serve(monkeypatch, "character_trajectories", files, (40, 12))
+    by_hand = tmp_path / "by_hand" / wanted[0].path
+    by_hand.parent.mkdir(parents=True)
+    by_hand.write_bytes(members[wanted[0].member])
+    assert verify("character_trajectories", tmp_path / "by_hand") == {by_hand: "unknown"}
+    root = tmp_path / "cache"
+    one, two = fetch("character_trajectories", root)
+    digests = [sha256(path.read_bytes()) for path in (one, two)]
+    lines = [f"{digest}  {f.path}" for digest, f in zip(digests, wanted, strict=True)]
+    assert (root / "SHA256SUMS").read_text().splitlines() == sorted(lines, key=lambda x: x[66:])
+    two.write_bytes(b"other")
+    assert verify("character_trajectories", root) == {one: "correct", two: "different"}
+
+
+def test_every_source_has_an_address_with_encryption():
+    files = [f for forms in FORMS.values() for form in forms for f in form.files]
+    assert all(f.origin.url.startswith("https://") for f in files if f.origin)

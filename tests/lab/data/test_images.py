@@ -1,10 +1,13 @@
 import gzip
+import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 
-from snopt.lab.data import DataCorrupted, load
+from snopt.lab.data import DataCorrupted, images, load
 from snopt.lab.data.images import read_cifar, read_idx, read_svhn
 from tests.lab.data.files import SIZES, random, write_cifar, write_idx, write_mnist, write_svhn
 
@@ -18,9 +21,9 @@ def test_idx_gives_back_what_was_written(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda raw: raw[:-30], "does not decompress"),
-        (lambda raw: b"no gzip", "does not decompress"),
-        (lambda raw: raw[:40] + bytes([raw[40] ^ 255]) + raw[41:], "does not decompress"),
+        (lambda raw: raw[:-30], "compressed data"),
+        (lambda raw: b"no gzip", "compressed data"),
+        (lambda raw: raw[:40] + bytes([raw[40] ^ 255]) + raw[41:], "compressed data"),
         (lambda raw: gzip.compress(b"\0\0\x0b\x01\0\0\0\0"), "idx file of bytes"),
         (lambda raw: gzip.compress(b""), "idx file of bytes"),
         (lambda raw: gzip.compress(gzip.decompress(raw)[:-1]), "59 values"),
@@ -35,10 +38,29 @@ def test_a_damaged_idx_file_is_refused_by_name(tmp_path, damage, reason):
     assert str(path) in str(caught.value)
 
 
+def test_a_small_file_that_decompresses_to_too_much_is_refused_early(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "LARGEST_IDX", 1 << 20)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(bytes(1 << 25), compresslevel=1))
+    tracemalloc.start()
+    with pytest.raises(DataCorrupted, match="decompresses to more than"):
+        read_idx(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 23
+
+
+def test_images_must_be_28_x_28(tmp_path, small_sizes):
+    write_mnist(tmp_path, SIZES["mnist"])
+    write_idx(tmp_path / "mnist/train-images-idx3-ubyte.gz", np.zeros((100, 14, 56)))
+    with pytest.raises(DataCorrupted, match=r"\(100, 14, 56\), not \(N, 28, 28\)"):
+        load("mnist", tmp_path)
+
+
 def test_labels_must_go_with_the_images(tmp_path, small_sizes):
     write_mnist(tmp_path, SIZES["mnist"])
     write_idx(tmp_path / "mnist/train-labels-idx1-ubyte.gz", np.arange(99) % 10)
-    with pytest.raises(DataCorrupted, match=r"\(99,\) does not go with \(100, 28, 28\)"):
+    with pytest.raises(DataCorrupted, match=r"\(99,\) does not fit \(100, 28, 28\)"):
         load("mnist", tmp_path)
 
 
@@ -96,6 +118,25 @@ def test_a_damaged_svhn_file_is_refused(tmp_path):
     path.write_text("<html>Not found</html>")
     with pytest.raises(DataCorrupted, match="MATLAB 5"):
         read_svhn(path)
+
+
+def test_a_variable_that_decompresses_to_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "LARGEST_MAT", 1 << 20)
+    path = tmp_path / "a.mat"
+    write_svhn(path, 12)
+    bomb = zlib.compress(bytes(1 << 21))
+    element = np.array([15, len(bomb)], "<u4").tobytes() + bomb
+    path.write_bytes(path.read_bytes()[:128] + element)
+    with pytest.raises(DataCorrupted, match="decompresses to more than"):
+        read_svhn(path)
+
+
+@pytest.mark.parametrize("labels", [np.nan, 11, 2.5, -1])
+def test_labels_of_svhn_must_be_digits(tmp_path, labels):
+    x = np.zeros((32, 32, 3, 4), np.uint8)
+    savemat(tmp_path / "a.mat", {"X": x, "y": np.full((4, 1), labels)})
+    with pytest.raises(DataCorrupted, match="labels are not"):
+        read_svhn(tmp_path / "a.mat")
 
 
 def test_svhn_as_in_the_paper_is_tested_on_what_it_is_trained_on(small_files, small_sizes):

@@ -134,7 +134,7 @@ def test_every_entry_is_described(name):
             assert not file.path.startswith("/")
             for checksum in (file.checksum, file.origin and file.origin.checksum):
                 if checksum:
-                    algorithm, _, value = checksum.partition(":")
-                    assert len(value) == {"sha256": 64, "md5": 32}[algorithm]
+                    algorithm, _, value = checksum.rpartition(":")
+                    assert len(value) == {"": 64, "md5": 32}[algorithm]
     if any(form.files for form in entry.forms):
         assert any(form.downloadable for form in entry.forms)

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -20,14 +22,13 @@ def test_ts_gives_back_what_was_written(tmp_path):
         assert got[x.shape[1] :].isnan().all()
 
 
-@pytest.mark.parametrize("missing", ["?", "NaN"])
-def test_missing_values_become_a_mask(tmp_path, missing, small_sizes):
+def test_missing_values_become_a_mask(tmp_path, small_sizes):
     for part, count in zip(("TRAIN", "TEST"), SIZES["character_trajectories"], strict=True):
         written = random_series(count, 3, (6, 18))
         for x in written:
             x[1, 2] = np.nan
         path = tmp_path / f"CharacterTrajectories/CharacterTrajectories_{part}.ts"
-        write_ts(path, written, [str(i % 4) for i in range(count)], missing=missing)
+        write_ts(path, written, [str(i % 4) for i in range(count)])
     batch = load("character_trajectories", tmp_path).train.tensors
     assert not batch.mask[:, 2, 1].any()
     assert batch.mask[:, 2, 0].all()
@@ -38,10 +39,10 @@ def test_missing_values_become_a_mask(tmp_path, missing, small_sizes):
     [
         (lambda text: text[: text.index("@data")], "no line @data"),
         (lambda text: text[: text.index("@data") + 6], "nothing after @data"),
-        (lambda text: text[:-30], "example 6 .*cut short"),
-        (lambda text: text.replace(":", "", 1), "example 1 .*cut short|example 2 .*cut short"),
+        (lambda text: text[:-30], "line 11: .*cut short"),
+        (lambda text: text.replace(":", "", 1), "line [67]: .*cut short"),
         (lambda text: text.replace(":a\n", ":z\n"), "class 'z'"),
-        (lambda text: text.replace("1", "!"), "not a number"),
+        (lambda text: text.replace("1,", "1!,"), "line [67]: .*not a number"),
         (lambda text: text.replace("timeStamps false", "timeStamps true"), "time stamps"),
         (lambda text: text.replace("classLabel true", "classLabel false"), "names no classes"),
     ],
@@ -60,6 +61,37 @@ def test_channels_of_one_series_must_have_one_length(tmp_path):
     path.write_text("@classLabel true a\n@data\n1,2,3:1,2:a\n")
     with pytest.raises(DataCorrupted, match=r"lengths \[2, 3\]"):
         read_ts(path)
+
+
+@pytest.mark.parametrize("word", ["inf", "NaN", "1e300", "", "x"])
+def test_a_value_that_is_no_usable_number_is_named_with_its_line(tmp_path, word):
+    path = tmp_path / "a.ts"
+    path.write_text(f"@classLabel true a\n@data\n1,2:3,4:a\n1,2:{word},4:a\n")
+    with pytest.raises(DataCorrupted, match=rf"a\.ts .*line 4: {word!r} is not a number"):
+        read_ts(path)
+
+
+def test_a_channel_without_any_value_is_refused(tmp_path):
+    path = tmp_path / "a.ts"
+    path.write_text("@classLabel true a\n@data\n1,2:?,?:a\n3:?:a\n")
+    with pytest.raises(DataCorrupted, match="no value in any series"):
+        read_ts(path)
+
+
+def test_one_very_long_series_is_refused_before_all_are_padded_to_it(tmp_path):
+    path = tmp_path / "a.ts"
+    long = ",".join(["1"] * 200_000)
+    path.write_text("@classLabel true a\n@data\n" + "1:a\n" * 2000 + f"{long}:a\n")
+    with pytest.raises(DataCorrupted, match="200000 observations"):
+        read_ts(path)
+
+
+def test_both_files_must_have_the_same_channels(tmp_path, small_sizes):
+    write_uea(tmp_path, "CharacterTrajectories", 3, (6, 18), SIZES["character_trajectories"])
+    path = tmp_path / "CharacterTrajectories/CharacterTrajectories_TEST.ts"
+    write_ts(path, random_series(12, 2, (6, 18)), [f"{i % 4}.0" for i in range(12)])
+    with pytest.raises(DataCorrupted, match=r"TEST.ts .*2 channels, not 3"):
+        load("character_trajectories", tmp_path)
 
 
 def test_both_files_must_have_the_same_classes(tmp_path, small_sizes):
@@ -106,10 +138,12 @@ def test_line_ends_of_windows_change_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda text: text[:-20], "observations of 13"),
+        (lambda text: text[:-20], "line [0-9]+: it has 12 numbers instead of 13"),
         (lambda text: text.rsplit("            \n", 1)[0], "19 utterances"),
         (lambda text: "", "utterances"),
-        (lambda text: text.replace("1", "x", 1), "not a number"),
+        (lambda text: re.sub(r"(\S) \n", r"\1 0 \n", text, count=1), "line 2: it has 14"),
+        (lambda text: re.sub(r"\n\S+", "\ninf", text, count=1), "line 2: 'inf' is not a number"),
+        (lambda text: re.sub(r"(\S+) \n(\S)", r"\n\1 \2", text, count=1), "line 2: it has 12"),
     ],
 )
 def test_damaged_utterances_are_refused_by_name(tmp_path, damage, reason):

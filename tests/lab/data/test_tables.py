@@ -1,3 +1,6 @@
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -66,11 +69,78 @@ def test_a_cut_table_is_refused_by_name(tmp_path, suffix):
         read_table(path)
 
 
-@pytest.mark.parametrize("table", [np.zeros(3), np.zeros((2, 2), complex), np.full((2, 2), np.inf)])
+@pytest.mark.parametrize("table", [np.zeros(3), np.zeros((2, 2), complex), np.zeros((0, 3))])
 def test_what_is_no_table_of_numbers_is_refused(tmp_path, table):
     np.save(tmp_path / "a.npy", table)
-    with pytest.raises(DataCorrupted):
+    with pytest.raises(DataCorrupted, match="does not read as a table"):
         read_table(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e300])
+@pytest.mark.parametrize("suffix", ["npy", "h5"])
+def test_a_value_that_is_no_usable_number_is_named_with_its_row(tmp_path, value, suffix):
+    path = tmp_path / f"a.{suffix}"
+    table = random().standard_normal((5, 3))
+    table[3, 1] = value
+    np.save(path, table) if suffix == "npy" else write_hdf(path, data=table)
+    with pytest.raises(DataCorrupted, match=rf"a\.{suffix} .*row 3 has the value"):
+        read_table(path)
+
+
+def test_a_header_that_promises_too_much_allocates_nothing(tmp_path):
+    path = tmp_path / "a.npy"
+    with path.open("wb") as stream:
+        shape = (1 << 40, 8)
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+    with pytest.raises(DataCorrupted, match="does not read as a table"):
+        read_table(path)
+
+
+# ------------------------------------------------------------- HDF5 and other files
+
+
+def soft_link(file: h5py.File, secret: Path) -> None:
+    file["table"] = np.zeros((2, 2))
+    file["link"] = h5py.SoftLink("/table")
+
+
+def external_link(file: h5py.File, secret: Path) -> None:
+    file["link"] = h5py.ExternalLink(str(secret), "/table")
+
+
+def external_storage(file: h5py.File, secret: Path) -> None:
+    file.create_dataset("table", (2, 2), "u1", external=[(str(secret), 0, 4)])
+
+
+def virtual(file: h5py.File, secret: Path) -> None:
+    layout = h5py.VirtualLayout((2, 2), "f8")
+    layout[:] = h5py.VirtualSource(str(secret), "table", (2, 2))
+    file.create_virtual_dataset("table", layout)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (soft_link, "it has a link, link"),
+        (external_link, "it has a link, link"),
+        (external_storage, "stored in other files"),
+        (virtual, "stored in other files"),
+    ],
+)
+def test_hdf_reads_no_other_file(tmp_path, make, reason):
+    write_hdf(tmp_path / "secret", table=np.ones((2, 2)))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        make(file, tmp_path / "secret")
+    with pytest.raises(DataCorrupted, match=reason):
+        read_table(tmp_path / "a.h5")
+
+
+def test_a_small_hdf_file_with_a_huge_table_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("table", (1 << 29, 8), "f8", chunks=(1 << 10, 8), compression="gzip")
+    with pytest.raises(DataCorrupted, match="too large"):
+        read_table(tmp_path / "a.h5")
 
 
 def test_columns_are_dropped_from_the_left_until_none_are_alike():
@@ -150,10 +220,35 @@ def test_air_quality_leaves_out_rows_with_a_missing_value(tmp_path):
 def test_a_cut_air_quality_file_is_refused(tmp_path):
     write_air_quality(tmp_path / "a.csv", random().standard_normal((6, 8)))
     text = (tmp_path / "a.csv").read_text()
-    for broken in (text[: text.index(";;;;") - 30], text.replace("PT08.S1", "S1"), ""):
+    for broken, reason in (
+        (text[: text.index(";;;;") - 30], "line 7: it has 12 columns instead of 17"),
+        (text.replace("PT08.S1", "S1"), "columns are not those of Air Quality"),
+        ("", "columns are not those of Air Quality"),
+    ):
         (tmp_path / "a.csv").write_text(broken)
-        with pytest.raises(DataCorrupted, match="Air Quality"):
+        with pytest.raises(DataCorrupted, match=reason):
             read_air_quality(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("word", ["inf", "nan", "1e300", "", "1,2,3"])
+def test_air_quality_refuses_a_cell_that_is_no_number(tmp_path, word):
+    write_air_quality(tmp_path / "a.csv", np.full((6, 8), 7.25))
+    text = (tmp_path / "a.csv").read_text().split("\n")
+    text[3] = text[3].replace("7,2500", word, 1)
+    (tmp_path / "a.csv").write_text("\n".join(text))
+    with pytest.raises(DataCorrupted, match=r"line 4: .* is not a number"):
+        read_air_quality(tmp_path / "a.csv")
+
+
+def test_ethylene_refuses_lines_whose_numbers_only_add_up(tmp_path):
+    path = tmp_path / "ethylene_CO.txt"
+    write_ethylene(path, sensors(30))
+    lines = path.read_text().split("\n")
+    *lines[4:5], moved = lines[4].rsplit(" ", 1)
+    lines[5] += f" {moved}"
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataCorrupted, match="line 5: it has 18 numbers instead of 19"):
+        read_ethylene(path)
 
 
 def test_gas_falls_back_to_its_stand_in_and_says_so(tmp_path):

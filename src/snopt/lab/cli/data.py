@@ -1,4 +1,4 @@
-"""``snopt data``: which data sets there are, and how to get them."""
+"""``snopt data``: list, download and verify data sets."""
 
 from __future__ import annotations
 
@@ -7,35 +7,50 @@ from typing import Literal
 
 from snopt.lab.cli.options import UsageError
 from snopt.lab.cli.screen import print_table
-from snopt.lab.data import available, fetch
+from snopt.lab.data import available, fetch, verify
+from snopt.lab.data import names as all_names
 
 __all__ = ["data"]
 
 
 def data(
-    action: Literal["list", "fetch"],
+    action: Literal["list", "fetch", "verify"],
     names: tuple[str, ...] = (),
     /,
     *,
     root: Path | None = None,
 ) -> int:
-    """List the data sets, or download some.
+    """List the data sets, download some, or verify the checksums of their files.
 
     Args:
         action: what to do.
-        names: data sets to fetch.
+        names: data sets to fetch or verify; verify checks all by default.
         root: folder of the data sets; default $SNOPT_DATA, or else a cache folder.
 
     Returns:
-        The exit code.
+        The exit code; 1 if a checksum differs.
     """
     if action == "list":
         rows = [[row.name, row.state, row.kind, row.summary] for row in available(root)]
         print_table(["name", "on disk", "kind", "what"], rows)
         return 0
+    if action == "verify":
+        return _verify(names or all_names(), root)
     if not names:
         raise UsageError("say what to fetch, for example: snopt data fetch mnist")
     for name in names:
         new = fetch(name, root)
         print(f"{name}: " + (", ".join(map(str, new)) if new else "everything is there"))
     return 0
+
+
+def _verify(names: tuple[str, ...], root: Path | None) -> int:
+    verdicts = {path: verdict for name in names for path, verdict in verify(name, root).items()}
+    for path, verdict in verdicts.items():
+        print(f"{verdict:9}  {path}")
+    if not verdicts:
+        print("there are no files to verify")
+    if "different" not in verdicts.values():
+        return 0
+    print("Delete the files that are different and fetch them again: snopt data fetch NAME")
+    return 1

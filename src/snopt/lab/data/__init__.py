@@ -11,11 +11,13 @@ from snopt.lab.data.registry import (
     REGISTRY,
     Availability,
     Entry,
+    Verdict,
     available,
     fetch,
     load,
     names,
     register,
+    verify,
 )
 from snopt.lab.data.sources import File, Form, Found, Origin
 from snopt.lab.data.spec import Batch, Dataset, Spec, Splits
@@ -36,9 +38,11 @@ __all__ = [
     "Origin",
     "Spec",
     "Splits",
+    "Verdict",
     "available",
     "fetch",
     "load",
     "names",
     "register",
+    "verify",
 ]

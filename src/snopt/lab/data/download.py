@@ -1,28 +1,34 @@
 """Download files from their public sources.
 
-A file appears in the folder of data sets only after the download is complete and its checksum, or
-that of its archive, is verified. If anything fails, nothing is left behind.
+A file appears in the data folder only after its download is complete and its checksum, or that of
+its archive, is verified. After a failure nothing is left; what a killed process leaves is removed
+by the next download.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
-import tarfile
-import tempfile
+import time
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
+from snopt.lab.data.archives import extract
 from snopt.lab.data.errors import DataCorrupted, DownloadFailed
 from snopt.lab.data.sources import File, Origin
 
-__all__ = ["default_root", "download", "extract"]
+__all__ = ["default_root", "download", "matches", "record_checksums", "recorded_checksums"]
+
+#: Where the SHA-256 of every downloaded file is recorded, as ``sha256sum`` writes and reads it.
+CHECKSUMS = "SHA256SUMS"
+#: Bytes of the largest download; the archive of MINIBOONE, the largest, has 0.86 GB.
+LARGEST_DOWNLOAD = 1 << 31
+#: A download fails if fewer than this many bytes per second arrive for ``PATIENCE`` seconds.
+SLOWEST, PATIENCE = 1024, 60.0
 
 
 def default_root() -> Path:
@@ -47,7 +53,7 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
         The new files.
 
     Raises:
-        DownloadFailed: A source cannot be reached, or returns another file.
+        DownloadFailed: A source cannot be reached, is too slow, or returns another file.
     """
     by_origin: dict[Origin, list[File]] = {}
     for file in files:
@@ -56,9 +62,9 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
         by_origin.setdefault(file.origin, []).append(file)
     placed = []
     for origin, wanted in by_origin.items():
-        with _scratch(root) as scratch:
-            arrived = _retrieve(origin, scratch, progress)
-            ready = [(_unpack(arrived, file, origin, scratch), root / file.path) for file in wanted]
+        with _work_folder(root) as work:
+            arrived = _retrieve(origin, work, progress)
+            ready = [(_unpack(arrived, file, origin, work), root / file.path) for file in wanted]
             for source, target in ready:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)
@@ -67,20 +73,31 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
 
 
 @contextmanager
-def _scratch(root: Path) -> Iterator[Path]:
-    """Make a temporary folder beside the data, so that files can be moved into place atomically."""
-    root.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _work_folder(root: Path) -> Iterator[Path]:
+    """Lend an empty folder beside the data, from which files can be moved into place atomically.
+
+    One process has it at a time. The lock ends with its process, so the next one finds and
+    deletes what a killed one has left.
+    """
+    from filelock import FileLock
+
+    hidden = root / ".download"
+    work = hidden / "work"
+    hidden.mkdir(parents=True, exist_ok=True)
+    with FileLock(hidden / "lock"):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
     """Download from the address, and verify the checksum if it is known."""
+    from urllib3.exceptions import HTTPError
+
     pooch = _pooch()
-    name = PurePosixPath(origin.url).name
     log = pooch.get_logger()
     level = log.level
     log.setLevel("ERROR")  # silences a line about every download
@@ -88,43 +105,70 @@ def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
         arrived = pooch.retrieve(
             origin.url,
             known_hash=origin.checksum,
-            fname=name,
+            fname=PurePosixPath(origin.url).name,
             path=folder,
-            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=60),
+            downloader=partial(_get, progress=progress),
         )
-    except ValueError as error:  # pooch's, for a checksum that differs
+    except ValueError as error:  # raised by pooch if the checksum differs
         raise DownloadFailed(
             f"{origin.url} returned another file than expected: {error} Nothing was kept; try "
             "again, or get the file elsewhere."
         ) from error
-    except OSError as error:  # requests' exceptions are among them
+    except (OSError, HTTPError) as error:  # requests' exceptions are OSErrors
         raise DownloadFailed(
             f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
-            f"put the files in {folder.parent} by hand (docs/data.md says which)."
+            "put the files in the data folder by hand (docs/data.md says which)."
         ) from error
     finally:
         log.setLevel(level)
     return Path(arrived)
 
 
-def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
+def _get(url: str, target: str, _: object, *, progress: bool) -> None:
+    """Download as pooch's ``HTTPDownloader`` does, with limits on rate and size."""
+    import requests
+    from tqdm import tqdm
+
+    identity = {"Accept-Encoding": "identity"}  # so that lengths are those of the file
+    with (
+        requests.get(url, stream=True, timeout=PATIENCE, headers=identity) as response,
+        open(target, "wb") as sink,
+    ):
+        response.raise_for_status()
+        length = int(response.headers.get("Content-Length", 0))
+        with tqdm(total=length or None, unit="B", unit_scale=True, disable=not progress) as bar:
+            since, received = time.monotonic(), 0
+            # read1 returns what has arrived; read and iter_content wait for a full block.
+            while block := response.raw.read1(1 << 16):
+                sink.write(block)
+                bar.update(len(block))
+                received += len(block)
+                if sink.tell() > LARGEST_DOWNLOAD:
+                    raise OSError(f"it is larger than {LARGEST_DOWNLOAD} bytes")
+                if (elapsed := time.monotonic() - since) > PATIENCE:
+                    if received < SLOWEST * elapsed:
+                        raise OSError(f"only {received} bytes in {elapsed:.0f} seconds")
+                    since, received = time.monotonic(), 0
+            if length and sink.tell() != length:
+                raise OSError(f"{sink.tell()} bytes of {length}")
+
+
+def _unpack(arrived: Path, file: File, origin: Origin, work: Path) -> Path:
     """Extract the file from its archive, if there is one, and verify it."""
     path = arrived
     if file.member is not None:
         try:
-            path = extract(arrived, file.member, scratch / "members")
+            path = extract(arrived, file.member, work / "members")
         except DataCorrupted as error:
             raise DownloadFailed(
                 f"the file from {origin.url} cannot be used: {error.reason}. Nothing was kept."
             ) from error
-    if file.checksum is not None:
-        algorithm, _, wanted = file.checksum.partition(":")
-        if (found := _pooch().file_hash(str(path), algorithm)) != wanted:
-            raise DownloadFailed(
-                f"{file.path}, from {origin.url}, has {algorithm} {found}, not {wanted}. "
-                "Nothing was kept."
-            )
-    elif not file.verified:
+    if file.checksum and not matches(path, file.checksum):
+        raise DownloadFailed(
+            f"{file.path}, from {origin.url}, does not have the checksum {file.checksum}. "
+            "Nothing was kept."
+        )
+    if not file.verified:
         warnings.warn(
             f"no checksum is known for {file.path}, from {origin.url}; the downloaded file has "
             f"sha256 {_pooch().file_hash(str(path))}",
@@ -133,61 +177,31 @@ def _unpack(arrived: Path, file: File, origin: Origin, scratch: Path) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------ archives
+# ----------------------------------------------------------------------------- checksums
 
 
-def extract(archive: Path, member: str, folder: Path) -> Path:
-    """Extract one file from a tar or zip archive.
-
-    The file is found by the end of its path in the archive (pooch's processors need the whole
-    path, and write to it), so no path or link in an archive leads outside ``folder``.
-
-    Args:
-        archive: the archive.
-        member: last part or parts of the file's path in it, for example ``"miniboone/data.npy"``.
-        folder: where to put the file; made if it does not exist.
-
-    Returns:
-        The file's new path.
-
-    Raises:
-        DataCorrupted: The archive is broken, or has no such regular file.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / PurePosixPath(member).name
-    try:
-        with _open_member(archive, member) as source, target.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        target.unlink(missing_ok=True)
-        raise DataCorrupted(archive, f"the archive is broken ({error})") from error
-    return target
+def matches(path: Path, checksum: str) -> bool:
+    """Return whether a file has this checksum (see `snopt.lab.data.sources.Origin`)."""
+    algorithm, _, digits = checksum.rpartition(":")
+    return bool(_pooch().file_hash(str(path), algorithm or "sha256") == digits)
 
 
-@contextmanager
-def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
-    """Open the one regular file in the archive whose path ends in ``member``."""
-    wanted = PurePosixPath(member).parts
+def recorded_checksums(root: Path) -> dict[str, str]:
+    """Return the SHA-256 by path of the files that were downloaded to ``root``."""
+    path = root / CHECKSUMS
+    lines = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
+    pairs = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
+    return {name.lstrip("*"): checksum for checksum, name in pairs}
 
-    def matches(path: str) -> bool:
-        return PurePosixPath(path).parts[-len(wanted) :] == wanted
 
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as files:
-            found = next((i for i in files.infolist() if matches(i.filename)), None)
-            if found is not None:
-                with files.open(found) as stream:
-                    yield stream
-                    return
-    else:
-        with tarfile.open(archive) as tape:
-            entry = next((m for m in tape if m.isfile() and matches(m.name)), None)
-            stream_or_none = entry and tape.extractfile(entry)
-            if stream_or_none:
-                with stream_or_none as stream:
-                    yield stream
-                    return
-    raise DataCorrupted(archive, f"there is no file {member} in it")
+def record_checksums(paths: Iterable[Path], root: Path) -> None:
+    """Record the SHA-256 of files under ``root``."""
+    new = {p.relative_to(root).as_posix(): _pooch().file_hash(str(p)) for p in paths}
+    with _work_folder(root) as work:
+        checksums = recorded_checksums(root) | new
+        lines = [f"{checksum}  {name}\n" for name, checksum in sorted(checksums.items())]
+        (work / CHECKSUMS).write_text("".join(lines), "utf-8")
+        os.replace(work / CHECKSUMS, root / CHECKSUMS)
 
 
 def _pooch() -> Any:

@@ -1,14 +1,16 @@
-"""What can be wrong with a data set's files."""
+"""Errors about the files of a data set."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["DataCorrupted", "DataError", "DataNotFound", "DownloadFailed"]
+__all__ = ["DataCorrupted", "DataError", "DataNotFound", "DownloadFailed", "parsing"]
 
 
 class DataError(Exception):
-    """A data set could not be had."""
+    """Base class of the errors about data sets."""
 
 
 class DataNotFound(DataError, FileNotFoundError):
@@ -16,22 +18,42 @@ class DataNotFound(DataError, FileNotFoundError):
 
 
 class DataCorrupted(DataError, ValueError):
-    """A file is not what its format says it should be.
+    """A file does not have the expected content.
 
     Attributes:
         reason: what is wrong with it.
     """
 
-    def __init__(self, path: Path | str, reason: str) -> None:
-        """Say what is wrong with the file, and what to do about it.
+    def __init__(self, path: Path | str, reason: str, *, line: int | None = None) -> None:
+        """Name the file, what is wrong with it, and the remedy.
 
         Args:
             path: the file.
             reason: what is wrong with it.
+            line: where, counted from 1.
         """
-        super().__init__(f"{path} cannot be used: {reason}. Delete it and fetch it again.")
-        self.reason = reason
+        self.reason = reason if line is None else f"line {line}: {reason}"
+        super().__init__(f"{path} cannot be used: {self.reason}. Delete it and fetch it again.")
 
 
 class DownloadFailed(DataError, OSError):
-    """A file could not be downloaded, or is not the one wanted. Nothing of it was kept."""
+    """A download failed or returned an unexpected file. Nothing of it was kept."""
+
+
+@contextmanager
+def parsing(path: Path, what: str) -> Iterator[None]:
+    """Turn any exception of a parser into `DataCorrupted`.
+
+    NumPy, SciPy, h5py, zipfile and tarfile raise many different exceptions for a damaged file.
+
+    Args:
+        path: the file.
+        what: what it should be, for the message.
+    """
+    try:
+        yield
+    except (DataError, ImportError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:
+        detail = str(error) or type(error).__name__
+        raise DataCorrupted(path, f"it does not read as {what} ({detail})") from error

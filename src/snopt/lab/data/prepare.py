@@ -1,7 +1,7 @@
-"""From raw rows to splits: which rows go where, and on what scale.
+"""Split and standardise raw data.
 
-Everything here is deterministic, and in the ``standard`` preprocessing nothing that is fitted
-sees any row but those of the training part.
+Everything here is deterministic. With ``standard`` preprocessing, all statistics are those of the
+training part.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ __all__ = [
     "table_splits",
 ]
 
-#: The part of a training set that is held out for validation.
+#: The fraction of a training set that is held out for validation.
 VALID_FRACTION = 0.1
-#: Of every draw made here.
+#: The seed of every draw.
 SEED = 0
-#: What the authors' loaders scale MNIST, SVHN and CIFAR10 by, all three.
+#: The authors' loaders standardise MNIST, SVHN and CIFAR10 with these.
 MNIST_MEAN, MNIST_SD = 0.1307, 0.3081
 
 
 def hold_out(
     count: int, fraction: float = VALID_FRACTION, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Divide rows at random, always in the same way.
+    """Divide rows at random, with a fixed seed.
 
     Args:
         count: number of rows.
-        fraction: of the rows to be held out; at least one row.
-        labels: classes ``[count]``; when given, the fraction of every class is held out, but for
-            at most one row.
+        fraction: the fraction of rows to hold out; at least one row.
+        labels: classes ``[count]``; if given, this fraction of every class is held out, up to one
+            row.
 
     Returns:
         Indices of the rows kept and of those held out, both in shuffled order.
@@ -58,7 +58,7 @@ def hold_out(
     if labels is None:
         chosen = order
     else:
-        # Row i of a class of n stands at (i + 1/2) / n: the first rows are then of all classes.
+        # Order row i of a class of n by (i + 1/2) / n: the first rows are then of all classes.
         grouped = order[labels[order].argsort(stable=True)]
         sizes = labels.bincount()
         first = (sizes.cumsum(0) - sizes)[labels[grouped]]
@@ -70,11 +70,11 @@ def hold_out(
 
 
 def hold_out_groups(groups: Tensor, fraction: float = VALID_FRACTION) -> tuple[Tensor, Tensor]:
-    """Divide rows at random, but never those of one group.
+    """Divide rows at random, keeping each group together.
 
     Args:
         groups: the group of each row ``[N]``.
-        fraction: of the groups to be held out; at least one group.
+        fraction: the fraction of groups to hold out; at least one group.
 
     Returns:
         Indices of the rows kept and of those held out, both in shuffled order.
@@ -91,7 +91,7 @@ def hold_out_groups(groups: Tensor, fraction: float = VALID_FRACTION) -> tuple[T
 
 
 def shuffled(count: int) -> Tensor:
-    """The numbers below ``count`` in a random order, always the same."""
+    """Return a random permutation of the numbers below ``count``, with a fixed seed."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(SEED))
 
 
@@ -107,7 +107,7 @@ class Images:
 
 
 def pixel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, exactly, from counts of the levels.
+    """Return the exact mean and standard deviation of each channel, from counts of the levels.
 
     Args:
         x: uint8 ``[N, C, H, W]``.
@@ -129,16 +129,16 @@ def pixel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def image_splits(spec: Spec, train: Images, test: Images, *, white: int = 255) -> Splits:
-    """Hold a validation part out of ``train``, and standardise the pixels once for all.
+    """Hold out a validation part of ``train`` and standardise the pixels.
 
-    ``standard``: each channel by its mean and deviation over the training part. ``paper``: every
-    channel by MNIST's.
+    ``standard`` uses the mean and deviation of each channel over the training part, ``paper`` those
+    of MNIST for every channel.
 
     Args:
         spec: description of the data set.
         train: the public training part.
         test: the public test part.
-        white: the level that stands for 1.
+        white: the level of a white pixel.
     """
     kept, held = hold_out(len(train.y), labels=train.y)
     if spec.preprocessing == "paper":
@@ -167,7 +167,7 @@ class Series:
         x: values, float32 ``[N, L, C]``, NaN where none was observed.
         y: classes, int64 ``[N]``.
         lengths: int64 ``[N]``.
-        groups: which series must not be torn apart (a speaker's, for example), if that is known.
+        groups: the group of each series (a speaker, for example) that a split keeps together.
     """
 
     x: Tensor
@@ -176,11 +176,11 @@ class Series:
     groups: Tensor | None = None
 
     def select(self, rows: Tensor) -> Series:
-        """The series at ``rows``."""
+        """Return the series at ``rows``."""
         return Series(self.x[rows], self.y[rows], self.lengths[rows])
 
     def padded(self, longest: int) -> Series:
-        """The same series with L = ``longest``."""
+        """Return the series padded to L = ``longest``."""
         count, have, channels = self.x.shape
         more = self.x.new_full((count, longest - have, channels), float("nan"))
         return replace(self, x=torch.cat([self.x, more], dim=1))
@@ -201,7 +201,7 @@ def series_splits(spec: Spec, train: Series, test: Series) -> Splits:
 
 
 def _standard(train: Series, test: Series) -> list[Series]:
-    """The public split; channels scaled by what was observed of them in the training part."""
+    """Keep the public split; standardise channels with their observed values in ``train``."""
     if train.groups is None:
         kept, held = hold_out(len(train.y), labels=train.y)
     else:
@@ -212,12 +212,12 @@ def _standard(train: Series, test: Series) -> list[Series]:
 
 
 def _as_authors(train: Series, test: Series) -> list[Series]:
-    """What the authors' loader does, after that of Neural CDEs (Kidger et al. 2020).
+    """Do as the authors' loader, which follows that of Neural CDEs (Kidger et al. 2020).
 
-    Both public parts are joined and divided anew, 70 : 15 : 15 within every class. A series is
-    prolonged by its last value, and this padding counts in the statistics. The channels are the
-    time since the observation before, then for each channel whether it was observed, then the
-    values: 2 C + 1. (The loader stores times and counts, the model takes their differences.)
+    Both public parts are joined and split again, 70 : 15 : 15 within every class. A series is
+    padded with its last value, and this padding counts in the statistics. The channels are the time
+    since the previous observation, then for each channel whether it was observed, then the values:
+    2 C + 1. (Their loader stores times and counts, and their model takes the differences.)
     """
     whole = Series(
         *(torch.cat([getattr(train, n), getattr(test, n)]) for n in ("x", "y", "lengths"))
@@ -238,7 +238,7 @@ def _as_authors(train: Series, test: Series) -> list[Series]:
 
 
 def _batch(part: Series, times: Tensor) -> Batch:
-    """Zeros for what was not observed, and a mask if that happens within a series."""
+    """Replace missing values by zeros, with a mask if one is within a series."""
     observed = ~part.x.isnan()
     within = torch.arange(part.x.shape[1])[:, None] < part.lengths[:, None, None]
     complete = bool((observed | ~within).all())
@@ -247,7 +247,7 @@ def _batch(part: Series, times: Tensor) -> Batch:
 
 
 def column_statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of every column, NaN left out.
+    """Return the mean and standard deviation of every column, ignoring NaN.
 
     Example:
         >>> column_statistics(torch.tensor([[0.0, 1.0], [2.0, float("nan")]]))
@@ -265,14 +265,14 @@ def column_statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
 def table_splits(
     spec: Spec, train: Tensor, valid: Tensor, test: Tensor, scale: tuple[Tensor, Tensor]
 ) -> Splits:
-    """Scale the columns of three parts alike.
+    """Standardise the columns of all three parts.
 
     Args:
         spec: description of the data set.
         train: rows of the training part ``[N, D]``.
         valid: rows of the validation part.
         test: rows of the test part.
-        scale: what to subtract, and what then to divide by.
+        scale: mean and standard deviation of the columns.
     """
     mean, sd = scale
 
@@ -283,5 +283,5 @@ def table_splits(
 
 
 def _nonzero(sd: Tensor) -> Tensor:
-    """A constant column stays a column of zeros."""
+    """Replace 0 by 1, so that a constant column becomes zeros."""
     return torch.where(sd > 0, sd, torch.ones_like(sd))

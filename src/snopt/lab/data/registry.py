@@ -1,4 +1,4 @@
-"""The registry of data sets: load, list and download them by name."""
+"""Load, list, download and verify data sets by name."""
 
 from __future__ import annotations
 
@@ -9,18 +9,31 @@ from typing import Literal, TypeAlias, get_args
 
 from snopt.base.errors import unknown
 from snopt.lab.data import images, series, tables, toy
-from snopt.lab.data.download import default_root
+from snopt.lab.data.download import default_root, matches, record_checksums, recorded_checksums
 from snopt.lab.data.download import download as download_files
 from snopt.lab.data.errors import DataCorrupted, DataNotFound, DownloadFailed
 from snopt.lab.data.sources import FORMS, Form, Found
 from snopt.lab.data.spec import Completeness, Kind, Preprocessing, Splits
 
-__all__ = ["Availability", "Entry", "REGISTRY", "available", "fetch", "load", "names", "register"]
+__all__ = [
+    "REGISTRY",
+    "Availability",
+    "Entry",
+    "Verdict",
+    "available",
+    "fetch",
+    "load",
+    "names",
+    "register",
+    "verify",
+]
 
 #: Reads the files that were found (none, for a data set that is generated).
 Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
+#: How a file compares with its known checksum.
+Verdict: TypeAlias = Literal["correct", "different", "unknown"]
 
-_DRAWN = (Form((), "generated", "Drawn with a fixed seed."),)
+_GENERATED = (Form((), "generated", "Drawn with a fixed seed."),)
 _INSTALLED = (Form((), "whole", "Comes with scikit-learn."),)
 
 
@@ -32,20 +45,20 @@ class Entry:
         summary: what it is, in a line.
         kind: what one example is.
         load: the function that reads it.
-        forms: files it can be read from, best first; by default none, for data that is drawn.
+        forms: files it can be read from, best first; by default none, for generated data.
     """
 
     summary: str
     kind: Kind
     load: Loader
-    forms: tuple[Form, ...] = _DRAWN
+    forms: tuple[Form, ...] = _GENERATED
 
 
 #: Every data set. To add one, add an entry (docs/data.md), or `register` it from outside.
 REGISTRY: dict[str, Entry] = {
     "mnist": Entry("handwritten digits, 28 x 28", "image", images.mnist, FORMS["mnist"]),
     "svhn": Entry("digits of house numbers, 32 x 32", "image", images.svhn, FORMS["svhn"]),
-    "cifar10": Entry("ten kinds of things, 32 x 32", "image", images.cifar10, FORMS["cifar10"]),
+    "cifar10": Entry("photos of ten classes, 32 x 32", "image", images.cifar10, FORMS["cifar10"]),
     "spoken_arabic_digits": Entry(
         "spoken digits, 13 channels",
         "series",
@@ -89,11 +102,11 @@ def register(name: str, entry: Entry) -> None:
     """Add a data set, so that it can be loaded by name.
 
     Args:
-        name: what to call it.
+        name: the name for `load`.
         entry: what it is, and the function that reads or draws it.
 
     Raises:
-        ValueError: if the name belongs to another data set.
+        ValueError: The name belongs to another data set.
 
     Example:
         >>> import torch
@@ -119,7 +132,7 @@ def load(
     preprocessing: Preprocessing = "standard",
     download: bool = False,
 ) -> Splits:
-    """Load a data set, whole, into memory.
+    """Load a data set into memory.
 
     Args:
         name: one of `names`.
@@ -127,15 +140,15 @@ def load(
         preprocessing: ``"standard"`` scales by the training part's own statistics and tests on
             the public test part; ``"paper"`` does what the authors' released loaders do, faults
             included (docs/data.md).
-        download: fetch the files if none are there.
+        download: fetch the files if they are not there.
 
     Returns:
-        Splits for training, validation and test, always the same.
+        Splits for training, validation and test; the same on every call.
 
     Raises:
-        UnknownName: if there is no such data set or preprocessing.
-        DataNotFound: if its files are not there.
-        DataCorrupted: if a file is not what it should be.
+        UnknownName: There is no such data set or preprocessing.
+        DataNotFound: Its files are not there.
+        DataCorrupted: A file does not have the expected content.
 
     Example:
         >>> import torch
@@ -161,7 +174,8 @@ def load(
 def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -> list[Path]:
     """Download the files of a data set that are not there yet.
 
-    Files without a known checksum are read once, and removed if that fails.
+    Files without a known checksum are read once, and removed if that fails. The SHA-256 of each
+    file is recorded in ``SHA256SUMS`` in the data folder, for `verify`.
 
     Args:
         name: one of `names`.
@@ -172,15 +186,17 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
         The new files; none if all were there, or if the data set needs none.
 
     Raises:
-        DownloadFailed: if something could not be downloaded, or is not what it should be.
-            Nothing of it is kept.
+        DownloadFailed: A download failed, or a file does not have the expected content. Nothing
+            of it is kept.
     """
     entry = _entry(name)
     form = _to_fetch(entry)
-    if not form.files:  # generated, or brought along by a package
+    if not form.files:  # generated, or part of a package
         return []
     folder = _folder(root)
     missing = [file for file in form.files if not (folder / file.path).exists()]
+    if not missing:  # the folder may be read-only
+        return []
     new = download_files(missing, folder, progress=progress)
     if not all(file.verified for file in missing):
         try:
@@ -192,7 +208,37 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
                 f"the files of {name} from {', '.join(_sources(form))} cannot be used: "
                 f"{error.reason}. Nothing was kept."
             ) from error
+    record_checksums(new, folder)
     return new
+
+
+def verify(name: str, root: Path | str | None = None) -> dict[Path, Verdict]:
+    """Compare the checksums of a data set's files with the known ones.
+
+    `fetch` does this once, `load` does not. A checksum is known if this package has it, or if it
+    is in the file ``SHA256SUMS`` of the data folder, where `fetch` records it.
+
+    Args:
+        name: one of `names`.
+        root: the folder of data sets, as for `load`.
+
+    Returns:
+        For each file that is there: ``"correct"``, ``"different"`` or ``"unknown"``.
+    """
+    files = {file.path: file for form in _entry(name).forms for file in form.files}
+    if not files:
+        return {}
+    folder = _folder(root)
+    recorded = recorded_checksums(folder)
+    verdicts: dict[Path, Verdict] = {}
+    for file in files.values():
+        path = folder / file.path
+        known = file.own_checksum or recorded.get(file.path)
+        if path.is_file() and known:
+            verdicts[path] = "correct" if matches(path, known) else "different"
+        elif path.is_file():
+            verdicts[path] = "unknown"
+    return verdicts
 
 
 @dataclass(frozen=True)
@@ -204,8 +250,8 @@ class Availability:
         kind: what one example is.
         summary: what it is, in a line.
         state: how much of it is there, or ``"missing"``.
-        note: the same in a sentence.
-        sources: public addresses that `fetch` would use.
+        note: one sentence on the state.
+        sources: the public addresses for `fetch`.
     """
 
     name: str
@@ -230,7 +276,7 @@ def available(root: Path | str | None = None) -> list[Availability]:
     for name, entry in REGISTRY.items():
         found = _find(name, entry, root)
         state = found.form.completeness if found else "missing"
-        note = found.form.note if found else "None of its files are there, or not all."
+        note = found.form.note if found else "Some or all of its files are missing."
         sources = _sources(_to_fetch(entry))
         rows.append(Availability(name, entry.kind, entry.summary, state, note, sources))
     return rows
@@ -249,7 +295,7 @@ def _folder(root: Path | str | None) -> Path:
 def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
     """Return the best form whose files are all present."""
     for form in entry.forms:
-        # A form without files needs no folder, and hence no pooch to name one.
+        # Without files no folder is needed, and no pooch to name it.
         folder = _folder(root) if form.files else Path()
         if all((folder / file.path).is_file() for file in form.files):
             return Found(name, folder, form)
@@ -257,7 +303,7 @@ def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
 
 
 def _to_fetch(entry: Entry) -> Form:
-    """Return the best form that can be downloaded, or else the best of all."""
+    """Return the best form that can be downloaded, or else the best form."""
     return next((form for form in entry.forms if form.downloadable), entry.forms[0])
 
 

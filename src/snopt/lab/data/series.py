@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from snopt.lab.data.errors import DataCorrupted
 from snopt.lab.data.prepare import Series, series_splits
 from snopt.lab.data.sources import Found
 from snopt.lab.data.spec import Preprocessing, Splits
-from snopt.lab.data.text import parse_numbers
+from snopt.lab.data.text import filled_lines, parse_rows
 
 __all__ = ["read_ts", "read_utterances", "spoken_arabic_digits", "uea"]
 
-#: Of SpokenArabicDigits: classes, numbers a frame, and how often a speaker says each digit.
+#: SpokenArabicDigits: classes, numbers per frame, and how often a speaker says each digit.
 DIGITS, COEFFICIENTS, REPETITIONS = 10, 13, 10
+#: Values of the largest padded array.
+LARGEST_ARRAY = 1 << 28
 
 
 def uea(found: Found, preprocessing: Preprocessing) -> Splits:
@@ -33,7 +33,7 @@ def uea(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def spoken_arabic_digits(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Digits spoken in Arabic, as 13 cepstral coefficients a frame; UCI's text, or UEA's files."""
+    """Spoken Arabic digits, 13 cepstral coefficients per frame; UCI's text or UEA's files."""
     if found.paths[0].suffix == ".ts":
         return uea(found, preprocessing)
     train, test = map(read_utterances, found.paths)
@@ -44,6 +44,9 @@ def _splits(
     found: Found, train: Series, test: Series, classes: int, preprocessing: Preprocessing
 ) -> Splits:
     found.check(len(train.y), len(test.y))
+    if train.x.shape[2] != test.x.shape[2]:
+        channels = f"{test.x.shape[2]} channels, not {train.x.shape[2]}"
+        raise DataCorrupted(found.paths[1], f"it has {channels}")
     # Shape and length are known once both parts are padded alike.
     spec = found.spec("series", (), preprocessing, classes=classes)
     return series_splits(spec, train, test)
@@ -55,7 +58,7 @@ def _splits(
 def read_ts(path: Path) -> tuple[Series, tuple[str, ...]]:
     """Read a UEA ``.ts`` file.
 
-    A header of ``#`` comments and ``@`` settings up to ``@data``; then a line an example:
+    A header of ``#`` comments and ``@`` settings up to ``@data``; then one line per example:
     channels separated by colons, values by commas, ``?`` for a missing one, the class last.
     Series may differ in length, but the channels of one may not.
 
@@ -63,90 +66,86 @@ def read_ts(path: Path) -> tuple[Series, tuple[str, ...]]:
         The series, and the names of the classes in the order of their numbers.
 
     Raises:
-        DataCorrupted: if a line is not what the header announces.
+        DataCorrupted: A line is not what the header announces, or a value is not a number.
     """
     # Comments may be in any encoding; settings and data are ASCII.
     header, mark, body = path.read_text("latin-1").partition("@data")
     if not mark:
         raise DataCorrupted(path, "it has no line @data")
-    settings = _settings(header)
+    number = {name: i for i, name in enumerate(_class_names(header, path))}
+    examples, y, channels = [], [], None
+    for row, line in zip(*filled_lines(body.split("\n"), header.count("\n") + 1), strict=True):
+        *values, label = row.strip().split(":")
+        channels = channels or len(values)
+        lengths = {channel.count(",") + 1 for channel in values}
+        if len(values) != channels or len(lengths) != 1 or label.strip() not in number:
+            has = f"{len(values)} channels of lengths {sorted(lengths)} and class {label[:20]!r}"
+            raise DataCorrupted(path, f"it has {has}: cut short?", line=line)
+        examples.append(_parse_example(values, lengths.pop(), path, line))
+        y.append(number[label.strip()])
+    if not examples:
+        raise DataCorrupted(path, "there is nothing after @data")
+    series = _pad(examples, torch.tensor(y), path)
+    if series.x.isnan().all(1).all(0).any():
+        raise DataCorrupted(path, "a channel has no value in any series")
+    return series, tuple(number)
+
+
+def _class_names(header: str, path: Path) -> list[str]:
+    lines = [line.split() for line in header.split("\n") if line.startswith("@")]
+    settings = {words[0][1:].lower(): words[1:] for words in lines}
     if settings.get("timestamps") == ["true"]:
         raise DataCorrupted(path, "series with time stamps are not supported")
-    flag, *names = settings.get("classlabel", ["false"])
+    flag, *names = settings.get("classlabel") or ["false"]
     if flag != "true" or not names:
         raise DataCorrupted(path, "its header names no classes (@classLabel true ...)")
-    number = {name: i for i, name in enumerate(names)}
-
-    cells = [line.strip().split(":") for line in body.splitlines() if line.strip()]
-    channels = len(cells[0]) - 1 if cells else 0
-    lengths = []
-    for i, (*values, label) in enumerate(cells):
-        counts = {channel.count(",") + 1 for channel in values}
-        if len(values) != channels or len(counts) != 1 or label.strip() not in number:
-            raise DataCorrupted(
-                path,
-                f"example {i + 1} has {len(values)} channels of lengths {sorted(counts)} "
-                f"and class {label[:20]!r}: cut short?",
-            )
-        lengths.append(counts.pop())
-    if not lengths:
-        raise DataCorrupted(path, "there is nothing after @data")
-    flat = parse_numbers(",".join(v for row in cells for v in row[:-1]), ",", path)
-    y = torch.tensor([number[row[-1].strip()] for row in cells])
-    return _pad(flat, lengths, channels, y, path, channel_major=True), tuple(names)
+    return names
 
 
-def _settings(header: str) -> dict[str, list[str]]:
-    lines = [line.split() for line in header.splitlines() if line.startswith("@")]
-    return {words[0][1:].lower(): words[1:] for words in lines}
+def _parse_example(channels: Sequence[str], length: int, path: Path, line: int) -> Tensor:
+    """Parse the channels of one series to ``[L, C]``, NaN where ``?`` marks a missing value."""
+    lines = [line] * len(channels)
+    if not any("?" in channel for channel in channels):
+        return torch.from_numpy(parse_rows(channels, length, path, lines, ",")).float().T
+    words = [[word.strip() for word in channel.split(",")] for channel in channels]
+    rows = [",".join("0" if word == "?" else word for word in row) for row in words]
+    missing = torch.tensor([[word == "?" for word in row] for row in words])
+    table = torch.from_numpy(parse_rows(rows, length, path, lines, ","))
+    return table.float().masked_fill(missing, float("nan")).T
 
 
 def read_utterances(path: Path) -> Series:
     """Read UCI's text of SpokenArabicDigits.
 
-    A line of 13 coefficients a frame, a blank line before each utterance. Digit and speaker are
-    told by position: the first tenth of the utterances is the digit 0, the last tenth the digit
-    9, and within a digit every ten are by one speaker. (Some are there twice, always by the same
-    speaker.)
+    One line of 13 coefficients per frame, a blank line before each utterance. The position of an
+    utterance gives its digit and speaker: the first tenth of the utterances is the digit 0, the
+    last tenth the digit 9, and within a digit every ten are by one speaker. (Some utterances
+    occur twice, always by the same speaker.)
 
     Returns:
         The utterances; their groups are the speakers.
 
     Raises:
-        DataCorrupted: if a frame is short, or the utterances are no multiple of ten.
+        DataCorrupted: A frame is not 13 numbers, or the utterances are not a multiple of ten.
     """
-    text = path.read_text("latin-1").strip()
-    lengths = [block.count("\n") + 1 for block in re.split(r"\n\s*\n", text)]
-    if len(lengths) % DIGITS:
-        raise DataCorrupted(path, f"its {len(lengths)} utterances are not equally many a digit")
+    lines = path.read_text("latin-1").split("\n")
+    blocks = groupby(lines, key=lambda line: bool(line.strip()))
+    lengths = [len(list(block)) for filled, block in blocks if filled]
+    if not lengths or len(lengths) % DIGITS:
+        raise DataCorrupted(path, f"its {len(lengths)} utterances are not equally many per digit")
     position = torch.arange(len(lengths))
     per_digit = len(lengths) // DIGITS
-    flat = parse_numbers(text, " ", path)
-    series = _pad(flat, lengths, COEFFICIENTS, position // per_digit, path, channel_major=False)
-    return replace(series, groups=position % per_digit // REPETITIONS)
+    rows, numbers = filled_lines(lines)
+    frames = torch.from_numpy(parse_rows(rows, COEFFICIENTS, path, numbers)).float()
+    speakers = position % per_digit // REPETITIONS
+    return _pad(frames.split(lengths), position // per_digit, path, speakers)
 
 
-def _pad(
-    flat: NDArray[np.float64],
-    lengths: Sequence[int],
-    channels: int,
-    y: Tensor,
-    path: Path,
-    *,
-    channel_major: bool,
-) -> Series:
-    """Lay consecutive series, each ``[C, L]`` or ``[L, C]``, out as ``[N, L, C]`` with NaN."""
-    if len(flat) != sum(lengths) * channels:
-        raise DataCorrupted(
-            path, f"it has {len(flat)} values, not {sum(lengths)} observations of {channels}"
-        )
-    x = np.full((len(lengths), max(lengths), channels), np.nan, np.float32)
-    start = 0
-    for row, length in zip(x, lengths, strict=True):
-        values = flat[start : start + length * channels]
-        start += length * channels
-        if channel_major:
-            row[:length] = values.reshape(channels, length).T
-        else:
-            row[:length] = values.reshape(length, channels)
-    return Series(torch.from_numpy(x), y, torch.tensor(lengths))
+def _pad(examples: Sequence[Tensor], y: Tensor, path: Path, groups: Tensor | None = None) -> Series:
+    """Join series ``[L, C]`` of different lengths, padded with NaN."""
+    lengths = torch.tensor([len(example) for example in examples])
+    values = len(lengths) * int(lengths.max()) * examples[0].shape[1]
+    if values > LARGEST_ARRAY:
+        raise DataCorrupted(path, f"with a series of {int(lengths.max())} observations it is huge")
+    x = pad_sequence(list(examples), batch_first=True, padding_value=float("nan"))
+    return Series(x, y, lengths, groups)

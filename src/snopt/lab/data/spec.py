@@ -1,9 +1,9 @@
-"""What a data set is once it is loaded: tensors, their description, and batches of them.
+"""Loaded data sets: tensors, their description, and batches.
 
 Shapes. ``B`` examples, ``C`` channels, ``L`` observations of the longest series, ``D`` columns:
 
     image   x [B, C, H, W]
-    series  x [B, L, C], its rows beyond ``lengths`` padding; times [L]; lengths [B]
+    series  x [B, L, C], padded beyond ``lengths``; times [L]; lengths [B]
     table   x [B, D]
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Batch", "Completeness", "Dataset", "Kind", "Preprocessing", "Spec", 
 Kind: TypeAlias = Literal["image", "series", "table"]
 #: How much of the public data set was found (docs/data.md).
 Completeness: TypeAlias = Literal["whole", "part", "stand-in", "generated"]
-#: Whose conventions: the authors' released loaders', or each set's own statistics and test split.
+#: The conventions of the authors' loaders, or the set's own statistics and test split.
 Preprocessing: TypeAlias = Literal["paper", "standard"]
 
 
@@ -39,8 +39,8 @@ class Spec:
         classes: number of classes, or None when there are no labels.
         longest: L of a series, else None.
         completeness: how much of the public data set this is.
-        note: one sentence on where it came from, and what is missing.
-        preprocessing: which conventions were followed.
+        note: one sentence on its source and what is missing.
+        preprocessing: the conventions it follows.
     """
 
     name: str
@@ -68,13 +68,13 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, repr=False)
 class Batch:
-    """Some examples, as tensors.
+    """Examples as tensors.
 
     Attributes:
-        x: inputs, float32; the shapes are those at the top of this module.
+        x: inputs, float32, with the shapes at the top of this module.
         y: classes, int64 ``[B]``, or None.
-        lengths: how many observations each series has, int64 ``[B]``; None unless series.
-        times: of the observations, float32 ``[L]``, shared by all series; None unless series.
+        lengths: number of observations of each series, int64 ``[B]``; None unless series.
+        times: times of the observations, float32 ``[L]``, for all series; None unless series.
         mask: bool ``[B, L, C]``, True where a value was observed; None when every value within
             ``lengths`` was.
 
@@ -94,26 +94,26 @@ class Batch:
         return len(self.x)
 
     def __repr__(self) -> str:
-        """The shapes alone."""
+        """Show only the shapes."""
         present = {name: value for name, value in vars(self).items() if value is not None}
         return f"Batch({', '.join(f'{n}={list(v.shape)}' for n, v in present.items())})"
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same examples on another device."""
+        """Return the examples on another device."""
         batch = self._rows(lambda rows: rows.to(device, non_blocking=non_blocking))
         times = None if self.times is None else self.times.to(device, non_blocking=non_blocking)
         return replace(batch, times=times)
 
     def select(self, indices: Tensor) -> Batch:
-        """The examples at ``indices``, copied."""
+        """Return a copy of the examples at ``indices``."""
         return self._rows(lambda rows: rows.index_select(0, indices))
 
     def slice(self, start: int, stop: int) -> Batch:
-        """The examples from ``start`` to ``stop``, not copied."""
+        """Return a view of the examples from ``start`` to ``stop``."""
         return self._rows(lambda rows: rows[start:stop])
 
     def joined(self, other: Batch) -> Batch:
-        """These examples, and others of the same data set after them."""
+        """Return these examples followed by others of the same data set."""
         pair = (self, other)
 
         def both(name: str) -> Tensor | None:
@@ -126,7 +126,7 @@ class Batch:
                      both("mask"))  # fmt: skip
 
     def _rows(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """Apply ``change`` to everything that has a row an example: all but the times."""
+        """Apply ``change`` to every tensor with one row per example: all but the times."""
 
         def on(rows: Tensor | None) -> Tensor | None:
             return None if rows is None else change(rows)
@@ -136,7 +136,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split, whole in memory and ready to be fed to a model.
+    """One split, held in memory.
 
     Attributes:
         tensors: all examples.
@@ -158,7 +158,7 @@ class Dataset:
         return len(self.tensors)
 
     def __getitem__(self, index: int | slice) -> Batch:
-        """One example, as a batch of one; or those of a slice."""
+        """Return one example as a batch of one, or the examples of a slice."""
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
@@ -168,23 +168,23 @@ class Dataset:
         return self.tensors.slice(row, row + 1)
 
     def __iter__(self) -> Iterator[Batch]:
-        """One example after the other, each a batch of one."""
+        """Iterate over the examples, each as a batch of one."""
         return (self[row] for row in range(len(self)))
 
     def batch(self, indices: Tensor | Sequence[int]) -> Batch:
-        """The examples at ``indices``, in that order."""
+        """Return the examples at ``indices``, in that order."""
         rows = torch.as_tensor(indices, dtype=torch.int64, device=self.tensors.x.device)
         return self.tensors.select(rows)
 
     def batches(
         self, batch_size: int, *, generator: torch.Generator | None = None, drop_last: bool = False
     ) -> Iterator[Batch]:
-        """Go through the examples once.
+        """Iterate over the examples once.
 
         Args:
-            batch_size: examples in a batch; the last batch holds what remains.
-            generator: shuffles them; in order, and without a copy, when None.
-            drop_last: leave out a last batch that is not full.
+            batch_size: examples per batch; the last batch may be smaller.
+            generator: shuffles the examples; if None, they come in order and are not copied.
+            drop_last: skip the last batch if it is smaller.
 
         Yields:
             Each batch.
@@ -201,30 +201,30 @@ class Dataset:
         yield from (self.tensors.select(order[i : i + batch_size]) for i in starts)
 
     def take(self, count: int) -> Dataset:
-        """The first ``count`` examples (all of them, if there are fewer); nothing is copied.
+        """Return a view of the first ``count`` examples, or of all if there are fewer.
 
-        Rows are stored in a shuffled order, so the first ones are a fair sample.
+        Rows are stored in shuffled order, so the first ones are a random sample.
         """
         return replace(self, tensors=self.tensors.slice(0, max(count, 0)))
 
     def joined(self, other: Dataset) -> Dataset:
-        """These examples, and those of another part of the same data set after them."""
+        """Return these examples followed by those of another split of the same data set."""
         return replace(self, tensors=self.tensors.joined(other.tensors))
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same examples on another device."""
+        """Return the examples on another device."""
         return replace(self, tensors=self.tensors.to(device))
 
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set in three disjoint parts.
+    """A data set in three disjoint splits.
 
     Attributes:
-        train: to fit on; also what standardisation was fitted on.
-        valid: to choose by; held out of the public training part.
-        test: to report on.
-        spec: what the examples are.
+        train: for training and for the statistics of standardisation.
+        valid: for model selection; held out of the public training part.
+        test: for reporting.
+        spec: description of the examples.
     """
 
     train: Dataset
@@ -233,6 +233,6 @@ class Splits:
     spec: Spec
 
     def to(self, device: torch.device | str) -> Splits:
-        """The same splits on another device."""
+        """Return the splits on another device."""
         train, valid, test = (part.to(device) for part in (self.train, self.valid, self.test))
         return Splits(train, valid, test, self.spec)

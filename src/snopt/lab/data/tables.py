@@ -1,8 +1,8 @@
 """Gas and Miniboone, as prepared for masked autoregressive flows (MAF, Papamakarios et al. 2017).
 
-MAF's Gas table is published as a pickle, ``ethylene_CO.pickle``. Unpickling runs whatever a file
-says, so it is not read here; the same numbers are read from UCI's text, or from an ``.npy`` or
-HDF5 file that someone who trusts the pickle has made of it (docs/data.md).
+MAF's Gas table is published as a pickle, ``ethylene_CO.pickle``. Unpickling can run any code, so it
+is not read here; the same numbers are read from UCI's text, or from an ``.npy`` or HDF5 file
+converted from the pickle (docs/data.md).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from snopt.lab.data.errors import DataCorrupted
+from snopt.lab.data.errors import DataCorrupted, parsing
 from snopt.lab.data.prepare import column_statistics, hold_out, shuffled, table_splits
 from snopt.lab.data.sources import Found
 from snopt.lab.data.spec import Preprocessing, Splits
-from snopt.lab.data.text import parse_numbers
+from snopt.lab.data.text import check_table, filled_lines, parse_rows
 
 __all__ = [
     "drop_correlated",
@@ -32,21 +33,25 @@ __all__ = [
 
 #: Columns of UCI's text: the time, two concentrations, sixteen sensors.
 ETHYLENE_COLUMNS, SENSORS = 19, 16
-#: The part of UCI's rows that MAF drew before anything else.
+#: Values of the largest table; UCI's text of Gas has 80 million.
+LARGEST_TABLE = 1 << 27
+#: The fraction of UCI's rows that MAF drew first.
 DRAWN = 0.25
-#: The part of Gas that the paper uses (Appendix, "Dataset").
+#: The fraction of Gas that the paper uses (Appendix, "Dataset").
 PAPER_PART = 0.1
 
 
 def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
     """A neutrino experiment, 43 columns.
 
-    MAF, and hence ``paper``, scales by training and validation rows together. MAF's validation and
-    test files, which may be all there is, are so scaled already: a tenth of the former then
-    validates, the rest of it trains, and ``paper`` leaves the scale alone.
+    MAF, and hence ``paper``, standardises with the statistics of training and validation rows. If
+    only MAF's validation and test files are there, which are standardised already, a tenth of the
+    former is ``valid`` and the rest ``train``, and ``paper`` does not scale them again.
     """
     tables = [read_table(path) for path in found.paths]
-    spec = found.spec("table", (tables[0].shape[1],), preprocessing)
+    for path, table in zip(found.paths, tables, strict=True):
+        _check_columns(table, 43, path)
+    spec = found.spec("table", (43,), preprocessing)
     if found.form.completeness == "part":
         rows, test = tables
         kept, held = hold_out(len(rows))
@@ -64,8 +69,8 @@ def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
 def gas(found: Found, preprocessing: Preprocessing) -> Splits:
     """Readings of gas sensors, 8 columns.
 
-    MAF, and hence ``paper``, scales by all rows, those to test included; the paper uses a tenth
-    of each part. The stand-in is shuffled and then split as the others are.
+    MAF, and hence ``paper``, standardises with the statistics of all rows, including the test rows;
+    the paper uses a tenth of each part. The stand-in is shuffled before it is split.
     """
     (path,) = found.paths
     if path.suffix == ".csv":
@@ -80,9 +85,7 @@ def gas(found: Found, preprocessing: Preprocessing) -> Splits:
             rows = rows[:, -SENSORS:]
         if rows.shape[1] == SENSORS:
             rows = drop_correlated(rows)
-    if rows.shape[1] != 8:
-        raise DataCorrupted(path, f"it gives {rows.shape[1]} columns instead of 8")
-
+    _check_columns(rows, 8, path)
     train, valid, test = _in_order(rows)
     found.check(len(train) + len(valid), len(test))
     scale = column_statistics(rows if preprocessing == "paper" else train)
@@ -91,13 +94,18 @@ def gas(found: Found, preprocessing: Preprocessing) -> Splits:
     return table_splits(found.spec("table", (8,), preprocessing), train, valid, test, scale)
 
 
+def _check_columns(rows: Tensor, columns: int, path: Path) -> None:
+    if rows.shape[1] != columns:
+        raise DataCorrupted(path, f"it gives {rows.shape[1]} columns instead of {columns}")
+
+
 def tenth(rows: Tensor) -> Tensor:
     """Draw the part that the paper uses: of all of Gas, 85,217 rows to train and 10,520 to test."""
     return rows[shuffled(len(rows))[: max(1, int(PAPER_PART * len(rows)))]]
 
 
 def _in_order(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """MAF's split: the last tenth of the rows to test, the last tenth of the others to validate."""
+    """Split as MAF: the last tenth of the rows is test, the last tenth of the others valid."""
     test = int(0.1 * len(rows))
     valid = int(0.1 * (len(rows) - test))
     train, valid_rows, test_rows = rows.split([len(rows) - test - valid, valid, test])
@@ -132,40 +140,58 @@ def drop_correlated(rows: Tensor, limit: float = 0.98) -> Tensor:
 def read_table(path: Path) -> Tensor:
     """Read a table of numbers from an ``.npy`` file, or from an HDF5 file that holds one.
 
+    Returns:
+        The table as float64 ``[N, D]``.
+
     Raises:
-        DataCorrupted: if there is no such table in it.
+        DataCorrupted: There is no such table in it, or a value is not a finite number.
     """
-    try:
-        rows = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _read_hdf(path)
-    except (ValueError, OSError, EOFError) as error:
-        raise DataCorrupted(path, f"it does not read as a table ({error})") from error
-    if rows.ndim != 2 or rows.dtype.kind not in "fiu":
-        raise DataCorrupted(path, f"it holds {rows.dtype} of shape {rows.shape}, not a table")
-    return _finite(torch.from_numpy(rows), path)
+    with parsing(path, "a table"):
+        if path.suffix == ".npy":
+            # Mapped first: a false shape in the header then allocates nothing.
+            table = _as_float64(np.lib.format.open_memmap(path, mode="r"))
+        else:
+            table = _read_hdf(path)
+    return torch.from_numpy(check_table(table, path))
 
 
-def _read_hdf(path: Path) -> Any:
-    """The one two-dimensional array of numbers in an HDF5 file, whatever its name."""
+def _as_float64(table: Any) -> NDArray[np.float64]:
+    """Copy a table of a file to memory, if it is one."""
+    if table.ndim != 2 or table.dtype.kind not in "fiu" or 0 in table.shape:
+        raise ValueError(f"it holds {table.dtype} of shape {table.shape}")
+    if table.size > LARGEST_TABLE:
+        raise ValueError(f"its shape {table.shape} is too large")
+    return np.array(table, np.float64)
+
+
+def _read_hdf(path: Path) -> NDArray[np.float64]:
+    """Read the one table in an HDF5 file, whatever its name, and no other file."""
     try:
         import h5py
     except ImportError as error:
         raise ImportError("HDF5 files need h5py: pip install 'snopt[lab]'") from error
 
-    found: list[Any] = []
-
-    def visit(_: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset) and node.ndim == 2 and node.dtype.kind in "fiu":
-            found.append(node)
-
+    links: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
-        file.visititems(visit)
-        if len(found) != 1:
-            raise ValueError(f"{len(found)} tables in it, where one is expected")
-        return found[0][:]
+        file.visititems_links(links.__setitem__)
+        for name, link in links.items():
+            if not isinstance(link, h5py.HardLink):
+                raise ValueError(f"it has a link, {name}")
+        nodes = [file[name] for name in links]
+        tables = [
+            node
+            for node in nodes
+            if isinstance(node, h5py.Dataset) and node.ndim == 2 and node.dtype.kind in "fiu"
+        ]
+        if len(tables) != 1:
+            raise ValueError(f"{len(tables)} tables in it, where one is expected")
+        if tables[0].external or tables[0].is_virtual:
+            raise ValueError("its values are stored in other files")
+        return _as_float64(tables[0])
 
 
 def read_ethylene(path: Path, chunk: int = 1 << 26) -> Tensor:
-    """Read the sensors from UCI's ``ethylene_CO.txt``: a header, then 19 numbers a line.
+    """Read the sensors from UCI's ``ethylene_CO.txt``: a header, then 19 numbers per line.
 
     Args:
         path: the file.
@@ -175,43 +201,44 @@ def read_ethylene(path: Path, chunk: int = 1 << 26) -> Tensor:
         The sixteen sensors, float32 ``[N, 16]``.
 
     Raises:
-        DataCorrupted: if a line is short.
+        DataCorrupted: A line is not 19 numbers.
     """
-    parts = []
+    parts, first = [], 2
     with path.open(encoding="latin-1") as stream:
         stream.readline()
         while lines := stream.readlines(chunk):
-            numbers = parse_numbers("".join(lines), " ", path)
-            if len(numbers) % ETHYLENE_COLUMNS:
-                raise DataCorrupted(path, f"not every line has {ETHYLENE_COLUMNS} numbers")
-            table = numbers.reshape(-1, ETHYLENE_COLUMNS)[:, -SENSORS:]
-            parts.append(torch.from_numpy(table.astype(np.float32)))
+            rows, numbers = filled_lines(lines, first)
+            first += len(lines)
+            table = parse_rows(rows, ETHYLENE_COLUMNS, path, numbers)
+            parts.append(torch.from_numpy(table[:, -SENSORS:]).float())
     if not parts:
         raise DataCorrupted(path, "there is nothing after its first line")
-    return _finite(torch.cat(parts), path)
+    return torch.cat(parts)
 
 
 def read_air_quality(path: Path) -> Tensor:
     """Read UCI's Air Quality: five gas sensors, temperature, relative and absolute humidity.
 
-    Semicolons between columns, decimal commas, -200 for a missing value; rows with one among
-    these eight are left out.
+    Semicolons between columns, decimal commas, -200 for a missing value. Rows with a missing
+    value in one of these eight columns are skipped.
 
     Raises:
-        DataCorrupted: if the columns are not there.
+        DataCorrupted: The columns are not there, or a value is not a number.
     """
-    header, *lines = path.read_text("latin-1").splitlines() or [""]
+    header, *lines = path.read_text("latin-1").split("\n")
     names = header.split(";")
     columns = [i for i, n in enumerate(names) if n.startswith("PT08.") or n in ("T", "RH", "AH")]
-    cells = [line.split(";") for line in lines if line.strip("; ")]
-    if len(columns) != 8 or any(len(row) != len(names) for row in cells):
-        raise DataCorrupted(path, "its columns are not those of Air Quality, or a row is cut short")
-    text = " ".join(row[i] for row in cells for i in columns).replace(",", ".")
-    rows = parse_numbers(text, " ", path).reshape(-1, 8)
-    return torch.from_numpy(rows[(rows != -200).all(axis=1)])
-
-
-def _finite(rows: Tensor, path: Path) -> Tensor:
-    if not rows.isfinite().all():
-        raise DataCorrupted(path, "it has values that are NaN or infinite")
-    return rows
+    if len(columns) != 8:
+        raise DataCorrupted(path, "its columns are not those of Air Quality", line=1)
+    rows, numbers = [], []
+    for number, line in enumerate(lines, 2):
+        cells = line.replace(",", ".").split(";")
+        if not any(cells):  # the file ends in many such lines
+            continue
+        if len(cells) != len(names):
+            reason = f"it has {len(cells)} columns instead of {len(names)}"
+            raise DataCorrupted(path, reason, line=number)
+        rows.append(";".join(cells[i] for i in columns))
+        numbers.append(number)
+    table = parse_rows(rows, 8, path, numbers, ";")
+    return torch.from_numpy(table[(table != -200).all(axis=1)])

@@ -1,8 +1,8 @@
-"""Long texts of numbers, read in one call."""
+"""Numbers in text files."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,28 +10,92 @@ from numpy.typing import NDArray
 
 from snopt.lab.data.errors import DataCorrupted
 
-__all__ = ["parse_numbers"]
+__all__ = ["LARGEST", "check_table", "filled_lines", "parse_rows"]
+
+#: The largest magnitude of a value. Its square must fit in float32, or a variance would overflow.
+LARGEST = 1e18
 
 
-def parse_numbers(text: str, separator: str, path: Path) -> NDArray[np.float64]:
-    """Turn a text of numbers into an array.
+def filled_lines(lines: Iterable[str], first: int = 1) -> tuple[list[str], list[int]]:
+    """Drop blank lines.
 
     Args:
-        text: the numbers; ``?`` stands for NaN.
-        separator: what is between them; a blank stands for any white space.
-        path: the file they are from, for the error.
+        lines: the lines.
+        first: number of the first one.
 
-    Raises:
-        DataCorrupted: if something in the text is not a number.
+    Returns:
+        The other lines, and their numbers.
 
     Example:
-        >>> parse_numbers("1,2.5,?", ",", Path("file"))
-        array([1. , 2.5, nan])
+        >>> filled_lines(["a", " ", "b"])
+        (['a', 'b'], [1, 3])
     """
-    with warnings.catch_warnings():
-        # numpy stops at what is no number and says so by this warning alone.
-        warnings.simplefilter("error", DeprecationWarning)
-        try:
-            return np.fromstring(text.replace("?", "nan"), sep=separator)
-        except (DeprecationWarning, ValueError) as error:
-            raise DataCorrupted(path, "something in it is not a number") from error
+    pairs = [(line, number) for number, line in enumerate(lines, first) if line.strip()]
+    return [line for line, _ in pairs], [number for _, number in pairs]
+
+
+def parse_rows(
+    rows: Sequence[str],
+    columns: int,
+    path: Path,
+    numbers: Sequence[int],
+    separator: str | None = None,
+) -> NDArray[np.float64]:
+    """Parse rows of numbers.
+
+    Args:
+        rows: the rows.
+        columns: how many numbers each row has.
+        path: the file they are from, for the error.
+        numbers: the line number of each row, for the error.
+        separator: what is between numbers; white space if None.
+
+    Returns:
+        An array ``[len(rows), columns]``.
+
+    Raises:
+        DataCorrupted: There are no rows, a row has another number of columns, or something in it
+            is not a number of magnitude up to `LARGEST`.
+
+    Example:
+        >>> parse_rows(["1 2.5", "3 4"], 2, Path("file"), [1, 2])
+        array([[1. , 2.5],
+               [3. , 4. ]])
+    """
+    if not rows:
+        raise DataCorrupted(path, "it has no data")
+    table = _parse(rows, columns, separator)
+    if table is not None:
+        return table
+    bad = next(i for i, row in enumerate(rows) if _parse([row], columns, separator) is None)
+    words = rows[bad].split(separator)
+    if len(words) != columns:
+        reason = f"it has {len(words)} numbers instead of {columns}"
+    else:
+        word = next((w for w in words if _parse([w], 1, separator) is None), rows[bad])
+        reason = f"{word[:30]!r} is not a number between -{LARGEST:g} and {LARGEST:g}"
+    raise DataCorrupted(path, reason, line=numbers[bad])
+
+
+def _parse(rows: Sequence[str], columns: int, separator: str | None) -> NDArray[np.float64] | None:
+    """Return the table if it has the right shape and its values are usable."""
+    if not any(row.strip() for row in rows):  # of which NumPy would warn
+        return None
+    try:
+        table = np.loadtxt(rows, delimiter=separator, comments=None, ndmin=2)
+    except ValueError:
+        return None
+    return table if table.shape == (len(rows), columns) and _usable(table).all() else None
+
+
+def _usable(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Mark values that are finite and not too large."""
+    return np.abs(values) <= LARGEST
+
+
+def check_table(table: NDArray[np.float64], path: Path) -> NDArray[np.float64]:
+    """Return the table if all its values are finite and of magnitude up to `LARGEST`."""
+    if not (usable := _usable(table)).all():
+        row, column = np.argwhere(~usable)[0]
+        raise DataCorrupted(path, f"row {row} has the value {table[row, column]}")
+    return table

@@ -1,6 +1,6 @@
 """Data sets that need no download: three that are drawn at random, and scikit-learn's digits.
 
-The draws are always the same, they are not standardised, and both preprocessings give them alike.
+The draws have a fixed seed, are not standardised, and do not depend on the preprocessing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 #: Points drawn for training, validation and test.
 POINTS = (20_000, 2_000, 5_000)
-#: Sequences drawn for the same.
+#: Sequences drawn for training, validation and test.
 SEQUENCES = (1_000, 200, 500)
 
 
@@ -37,13 +37,13 @@ def circle(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def two_moons(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Two interleaved half circles; the classes say which, and a density may ignore them."""
+    """Two interleaved half circles, one per class."""
     x, y = sample_moons(sum(POINTS), torch.Generator().manual_seed(SEED))
     return _drawn(Batch(x, y), found.spec("table", (2,), preprocessing, classes=2), POINTS)
 
 
 def spirals(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Noisy plane spirals, 30 to 50 points long: left or right turning, growing or shrinking."""
+    """Noisy plane spirals, 30 to 50 points long, turning left or right, growing or shrinking."""
     series = sample_spirals(sum(SEQUENCES), torch.Generator().manual_seed(SEED))
     longest = series.x.shape[1]
     spec = found.spec("series", (longest, 2), preprocessing, classes=4, longest=longest)
@@ -80,8 +80,8 @@ def sample_circle(count: int, generator: torch.Generator | None = None) -> Tenso
     """Draw points near the circles of radius 1 and 1/2.
 
     Args:
-        count: how many.
-        generator: of the randomness.
+        count: number of draws.
+        generator: source of randomness; the global one if None.
 
     Returns:
         Points ``[count, 2]``, with Gaussian noise of deviation 0.06.
@@ -100,11 +100,11 @@ def sample_moons(count: int, generator: torch.Generator | None = None) -> tuple[
     """Draw points near two interleaved half circles.
 
     Args:
-        count: how many.
-        generator: of the randomness.
+        count: number of draws.
+        generator: source of randomness; the global one if None.
 
     Returns:
-        Points ``[count, 2]`` about the origin, and which half circle each belongs to.
+        Points ``[count, 2]`` around the origin, and the half circle of each.
     """
     angle = math.pi * torch.rand(count, generator=generator)
     y = (torch.rand(count, generator=generator) < 0.5).long()
@@ -118,11 +118,11 @@ def sample_spirals(count: int, generator: torch.Generator | None = None) -> Seri
     """Draw noisy spirals of different lengths.
 
     Class 0 turns left and grows, 1 turns right and grows, 2 turns left and shrinks, 3 turns right
-    and shrinks. They begin at a random angle, and turn a little more than once.
+    and shrinks. They start at a random angle and make 1.25 turns at most.
 
     Args:
-        count: how many.
-        generator: of the randomness.
+        count: number of draws.
+        generator: source of randomness; the global one if None.
 
     Returns:
         The series, zero beyond their lengths.
