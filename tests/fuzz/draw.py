@@ -199,6 +199,9 @@ def observed(choose: Chooser) -> Case:
     adjoint = choose.pick(["checkpoint", "checkpoint", "backsolve", "direct", "reversible"])
     # The adjoint is integrated backward here, which is no pleasure along stiff fields.
     case = case.but(adjoint=adjoint, stiff=min(case.stiff, 4.0))
+    if case.kind == "free" and case.through == "parameters":
+        # No gradient reaches the solve, so that there is nothing to observe.
+        case = case.but(through="backward")
     if adjoint == "reversible":
         return case.but(
             method="alf", jump="none", rtol=max(case.rtol, 1e-2), step_size=None, grid=False
