@@ -105,8 +105,10 @@ class Dense:
         X = X / max(1.0, float(X.square().mean().sqrt()))
         # θ = (1 - μ) z + μ x, of which x is the weighted mean of the values of z so far.
         mean = (theta - (1 - h["momentum"]) * self.fast[i]) / (h["momentum"] or 1.0)
-        self.fast[i] = self.fast[i] - h["lr"] * (self.U[i] @ X + h["weight_decay"] * theta)
-        mean = mean + (self.fast[i] - mean) * self.k**2 / sum(j * j for j in range(self.k + 1))
+        lr = h["lr"] * min(1.0, self.k / 20)
+        self.fast[i] = self.fast[i] - lr * (self.U[i] @ X + h["weight_decay"] * theta)
+        # Within the warm-up the k-th step counts with k² times the square of its rate.
+        mean = mean + (self.fast[i] - mean) * self.k**4 / sum(j**4 for j in range(self.k + 1))
         return (1 - h["momentum"]) * self.fast[i] + h["momentum"] * mean
 
     def amortized(self, i, theta, g, state):

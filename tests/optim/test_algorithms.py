@@ -99,8 +99,9 @@ class Dense:
             self.S[n] = beta * self.S[n] + (1 - beta) * X**2
             X = X / (self.S[n].sqrt() + 1e-8)
             X = X / max(1.0, float(X.square().mean().sqrt()))
-            self.fast[n] = z - LR * (unvec(U @ X, W.shape) + GAMMA * W)
-            x = x + (self.fast[n] - x) * k**2 / sum(j * j for j in range(k + 1))
+            # Within the warm-up of 20 steps each counts with k² times the square of its rate.
+            self.fast[n] = z - LR * k / 20 * (unvec(U @ X, W.shape) + GAMMA * W)
+            x = x + (self.fast[n] - x) * k**4 / sum(j**4 for j in range(k + 1))
             return W - (1 - MU) * self.fast[n] - MU * x
         X = U.T @ vec(grad + GAMMA * W)
         if self.rule == "amortized":

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from snopt.optim.averaging import averaged_step_, share_of
+from snopt.optim.averaging import averaged_step_, share_and_lr
 from snopt.optim.rules import adam, amortized
 
 
@@ -30,8 +30,10 @@ def test_the_averaged_step_is_that_of_its_three_sequences():
     rates = [0.1, 0.2, 0.2, 0.05]
     for k, lr in enumerate(rates):
         d = torch.randn(4, dtype=torch.float64)
-        share = share_of(state, lr)
-        weights = [((i + 1) * max(rates[: i + 1])) ** 2 for i in range(k + 1)]
+        share, lr = share_and_lr(state, lr)
+        warm = [rate * (i + 1) / 20 for i, rate in enumerate(rates[: k + 1])]
+        assert lr == pytest.approx(warm[-1])
+        weights = [((i + 1) * max(warm[: i + 1])) ** 2 for i in range(k + 1)]
         assert share == pytest.approx(weights[-1] / sum(weights))
         averaged_step_(y, z, d, lr=lr, momentum=beta, share=share)
         fast = fast - lr * d

@@ -6,31 +6,36 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["averaged_step_", "forget_average", "share_of"]
+__all__ = ["averaged_step_", "forget_average", "share_and_lr"]
+
+#: Steps over which the learning rate of a parameter grows to its value.
+WARM_UP = 20
 
 
-def share_of(state: dict[str, Any], lr: float) -> float:
-    """Count one step of a parameter, and give its share in the average.
+def share_and_lr(state: dict[str, Any], lr: float) -> tuple[float, float]:
+    """Count one step of a parameter; give its share in the average and its learning rate.
 
-        c_k = w_k / (w_1 + ... + w_k),    w_k = k² (largest learning rate so far)²
+        η_k = η min(1, k / 20),    c_k = w_k / (w_1 + ... + w_k),    w_k = k² (max_{i ≤ k} η_i)²
 
-    The average forgets the beginning: half of it are the latest fifth of the steps. Steps of a
-    warm-up count for less; a rate that sinks later does not make steps count for less.
+    The first steps are those of a second moment that has seen few gradients, and are shorter.
+    The average forgets the beginning: half of it is the latest fifth of the steps. A rate that
+    sinks later does not make steps count for less.
 
     Args:
         state: the parameter's state, where the sums are kept.
-        lr: the learning rate of this step.
+        lr: η.
 
     Example:
         >>> state = {}
-        >>> [round(share_of(state, 0.1), 3) for _ in range(4)]
-        [1.0, 0.8, 0.643, 0.533]
+        >>> [share_and_lr(state, 1.0) for _ in range(2)]
+        [(1.0, 0.05), (0.9411764705882353, 0.1)]
     """
     count = state["count"] = state.get("count", 0) + 1
+    lr = lr * min(1.0, count / WARM_UP)
     top = state["top_lr"] = max(lr, state.get("top_lr", 0.0))
     weight = (count * top) ** 2
     state["averaged"] = state.get("averaged", 0.0) + weight
-    return float(weight / state["averaged"]) if weight else 1.0
+    return (weight / state["averaged"] if weight else 1.0), lr
 
 
 def averaged_step_(
@@ -52,7 +57,7 @@ def averaged_step_(
         y: the parameter.
         z: its fast sequence.
         direction: d, evaluated at y.
-        lr: η.
+        lr: η_k.
         momentum: β.
         share: c.
     """

@@ -19,7 +19,7 @@ from snopt.kronecker import (
     Recording,
     Slot,
 )
-from snopt.optim.averaging import averaged_step_, share_of
+from snopt.optim.averaging import averaged_step_, share_and_lr
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step
@@ -66,8 +66,7 @@ class SNOpt(torch.optim.Optimizer):
         params: parameters or groups to train; all of the model's if not given.
         lr: learning rate η.
         rule: what is done in the eigenbasis.
-        momentum: β of the averaging of ``adam`` (0 switches it off), heavy-ball momentum of the
-            other rules.
+        momentum: β of the averaging of ``adam``, heavy-ball momentum of the other rules.
         weight_decay: γ. ``adam`` decays weights apart from the gradient (as AdamW); the others
             follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
@@ -330,16 +329,13 @@ class SNOpt(torch.optim.Optimizer):
             return
         if group["weight_decay"]:
             direction = direction.add(param, alpha=group["weight_decay"])
-        if not group["momentum"]:
-            param.add_(direction, alpha=-lr)
-            return
         state = self.state[param]
         if "fast" not in state:
             state["fast"] = param.detach().clone()
+        share, lr = share_and_lr(state, lr)
         averaged_step_(
-            param, state["fast"], direction,
-            lr=lr, momentum=group["momentum"], share=share_of(state, lr),
-        )  # fmt: skip
+            param, state["fast"], direction, lr=lr, momentum=group["momentum"], share=share
+        )
 
     def _fall_back(self, group: dict[str, Any], covered: set[int]) -> None:
         rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
