@@ -31,7 +31,9 @@ from snopt.optim import SNOpt
 
 __all__ = [
     "OPTIMIZERS",
+    "PALETTE",
     "Entry",
+    "color_index",
     "find",
     "grid",
     "make_optimizers",
@@ -186,6 +188,7 @@ OPTIMIZERS: dict[str, Entry] = {
         "Muon", _muon, lr=0.02, small_lr=0.03, rates=_HIGH, few_rates=_FEW_HIGH,
         settings=("weight_decay", "momentum"),
     ),
+    "soap": Entry("SOAP", _soap, lr=5e-3, small_lr=0.02, package="pytorch_optimizer"),
     "lbfgs": Entry(
         "LBFGS",
         # Five evaluations per step: what the paper's times of LBFGS relative to SNOpt amount to.
@@ -194,7 +197,6 @@ OPTIMIZERS: dict[str, Entry] = {
         ],
         lr=0.1, small_lr=0.03, rates=_HIGH, few_rates=_FEW_NEWTON, settings=(),
     ),
-    "soap": Entry("SOAP", _soap, lr=5e-3, small_lr=0.02, package="pytorch_optimizer"),
     "recursive": Entry(
         "recursive adjoint", _recursive, lr=1.0, small_lr=1.0, rates=_NEWTON,
         few_rates=_FEW_NEWTON, settings=("weight_decay", "damping"),
@@ -212,6 +214,24 @@ def find(name: str) -> Entry:
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     return OPTIMIZERS[name]
+
+
+PALETTE = (
+    "#0072b2", "#3c9bd6", "#d55e00", "#b27d00", "#009e73", "#b8569a", "#6b7280", "#7b5ea7",
+)  # fmt: skip
+"""Colours of curves, which eyes that confuse red and green tell apart; also in report.css."""
+
+
+def color_index(name: str) -> int | None:
+    """Return the place of an optimizer's colour, the same in every report; None if it is unknown.
+
+    Beyond the end of ``PALETTE`` colours come again, dashed.
+
+    Example:
+        >>> color_index("snopt"), color_index("my own")
+        (0, None)
+    """
+    return list(OPTIMIZERS).index(name) if name in OPTIMIZERS else None
 
 
 def grid(optimizer: str) -> list[dict[str, float]]:

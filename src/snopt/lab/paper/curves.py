@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.item import Result
 from snopt.lab.report.curves import Quantity, band, table_of
-from snopt.lab.report.figures import PALETTE
 from snopt.lab.report.read import Run
 
 __all__ = ["Curve", "clean", "curve", "draw_curves", "legend", "plot"]

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from snopt.lab.config import Experiment, Scale
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
 from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
@@ -15,7 +16,6 @@ from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.names import METHODS, TASKS
 from snopt.lab.paper.published import PublishedTable, published
 from snopt.lab.paper.scales import configuration
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["COMPLEXITY"]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, Scale
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.arms import Arm, finals, finals_text, runs_of, trainings
 from snopt.lab.paper.curves import clean, curve, plot
 from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
@@ -14,7 +15,6 @@ from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import cut_note
 from snopt.lab.paper.tuning import tuned
 from snopt.lab.report.curves import Quantity
-from snopt.lab.report.figures import PALETTE
 from snopt.lab.report.read import Run
 
 __all__ = ["FIXED", "LEARNED"]
@@ -156,13 +156,17 @@ def _cuts(space: Space) -> list[str]:
 
 
 def _seconds(run: Run) -> float | None:
-    return run.records.steps[-1].seconds if run.records.steps else None
+    return next(reversed(run.records.steps.seconds), None)
 
 
 def _nfe(runs: list[Run]) -> float | None:
     """Return the mean number of evaluations of the field an iteration."""
-    counts = [record.values for run in runs for record in run.records.steps]
-    return mean_of(each["nfe_forward"] + each["nfe_backward"] for each in counts)
+    columns = [run.records.steps.values for run in runs if len(run.records.steps)]
+    return mean_of(
+        forward + backward
+        for each in columns
+        for forward, backward in zip(each["nfe_forward"], each["nfe_backward"], strict=True)
+    )
 
 
 def draw_learned(figure: Any, result: Result) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from snopt.lab.config import OptimizerName
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.arms import (
     Arm,
     Found,
@@ -24,7 +25,6 @@ from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import cut_notes
 from snopt.lab.paper.tuning import FEWER
 from snopt.lab.report.curves import Quantity
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["LBFGS", "RECURSIVE"]
 
@@ -46,11 +46,9 @@ def _lbfgs_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
 
 def reached(found: Found) -> list[tuple[float, float]]:
     """Return iterations and seconds of the first accuracy at the target, of runs that got there."""
-    first = (
-        next((e for e in evals if e.values.get("accuracy", 0.0) >= TARGET), None)
-        for evals in (run.records.evals.get("valid", []) for run in found.runs)
-    )
-    return [(record.iteration, record.seconds) for record in first if record is not None]
+    tables = [run.records.split("valid").table("accuracy") for run in found.runs]
+    good = [table[table[:, 2] >= TARGET] for table in tables]
+    return [(float(rows[0, 0]), float(rows[0, 1])) for rows in good if len(rows)]
 
 
 def _lbfgs_result(space: Space) -> Result:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from snopt.lab.config import OptimizerName
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
 from snopt.lab.paper.curves import clean
 from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
@@ -13,7 +14,6 @@ from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.names import METHODS, TASKS
 from snopt.lab.paper.tuning import final, tuning_jobs
 from snopt.lab.report.curves import Quantity, table_of
-from snopt.lab.report.figures import PALETTE
 from snopt.lab.report.read import read_run
 
 __all__ = ["HYPER", "SENSITIVITY"]

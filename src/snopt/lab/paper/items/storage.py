@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from snopt.lab.config import Scale
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.growth import AXES, METHODS, Size, slope
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.live_tensors import peak_megabytes
 from snopt.lab.paper.published import published
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["STORAGE"]
 
