@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
 
 from snopt.adjoint import UniformGrid
 from snopt.adjoint.blocks import blocks_of
@@ -49,9 +49,9 @@ _LOW = (1e-4, 3e-4, 5e-4, 7e-4, 1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2)
 _HIGH = (1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2, 7e-2, 1e-1, 3e-1, 5e-1)
 # Fractions of a Newton step, up to a whole one.
 _NEWTON = (1e-2, 2e-2, 3e-2, 5e-2, 7e-2, 1e-1, 2e-1, 3e-1, 5e-1, 7e-1, 1.0)
-_FEW_LOW = (1e-3, 3e-3, 1e-2, 3e-2)
-_FEW_HIGH = (3e-3, 1e-2, 3e-2, 1e-1)
-_FEW_NEWTON = (3e-2, 1e-1, 3e-1, 1.0)
+_FEW_LOW = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+_FEW_HIGH = (3e-3, 1e-2, 3e-2, 5e-2, 1e-1)
+_FEW_NEWTON = (3e-2, 1e-1, 3e-1, 5e-1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -311,6 +311,8 @@ def unused_settings(config: OptimizerConfig) -> dict[str, Any]:
 
 def make_schedulers(optimizers: list[Optimizer], config: OptimizerConfig) -> list[LRScheduler]:
     """Make the learning-rate schedules, which are stepped once per iteration."""
+    if config.cosine is not None:
+        return [CosineAnnealingLR(o, config.cosine) for o in optimizers]
     if not config.milestones:
         return []
     return [MultiStepLR(o, list(config.milestones), config.gamma) for o in optimizers]

@@ -15,6 +15,7 @@ from snopt.lab.report.records import STEPS, Floats
 MAX_POINTS = 300
 
 IN_WORDS = {
+    "cpu_seconds": "CPU seconds",
     "lr": "learning rate",
     "memory_mb": "memory (MB)",
     "nfe_backward": "NFE backward",

@@ -117,7 +117,7 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
                 true=case.true,
             )
             folder = space.measurement(f"adj2-error-{name}-{method}")
-            made[name, method] = Measurement(folder, measure)
+            made[name, method] = Measurement(folder, measure, (grades, case.contenders))
     return made
 
 

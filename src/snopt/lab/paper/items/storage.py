@@ -54,7 +54,8 @@ def measure(axis: str, scale: Scale) -> dict[str, Any]:
 def measurement(space: Space, axis: str) -> Measurement:
     """Return the job of one axis."""
     folder = space.measurement(f"memory-comp-{axis}")
-    return Measurement(folder, partial(measure, axis, space.scale))
+    work = partial(measure, axis, space.scale)
+    return Measurement(folder, work, sizes_of(axis, space.scale))
 
 
 def result(space: Space) -> Result:
