@@ -12,19 +12,20 @@ from snopt.lab.paper.item import Space
 from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.queue import Orphaned, work
 
-
-def tell(label: str) -> None:
-    """Say which job is begun; a line of one process does not cut that of another in two."""
-    sys.stdout.write(f"--- {label}\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     space = Space(Path(order["root"]), order["scale"], tuple(order["tasks"]))
     orphaned = Orphaned()
     items = [ITEMS[name] for name in order["items"]]
+
+    def tell(label: str) -> None:
+        """Say which job is begun."""
+        orphaned.on_record({})  # between jobs, which need not be trainings
+        # One call: a line of one process does not cut that of another in two.
+        sys.stdout.write(f"--- {label}\n")
+        sys.stdout.flush()
+
     try:
         work(items, space, watch=lambda folder: [orphaned], tell=tell)
     except KeyboardInterrupt:
