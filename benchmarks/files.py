@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from snopt.lab.table import markdown
 from snopt.lab.train.folder import environment as run_environment
 from snopt.lab.train.folder import write_json
 
@@ -75,13 +76,6 @@ def put(page: Path, tables: Mapping[str, str]) -> None:
             raise ValueError(f"{page} has no place for the table {name!r}: {start.strip()} {end}")
         text = f"{before}{start}\n{table}\n\n{end}{rest.partition(end)[2]}"
     page.write_text(text, "utf-8")
-
-
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Lay out a table whose first column is text and whose others are numbers."""
-    header = list(header)
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *map(list, rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def label(case: str, form: str) -> str:

@@ -11,6 +11,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from snopt.lab.recipes.run import rotated
+
 Times = dict[str, list[float]]
 Run = Callable[[], object]
 
@@ -23,8 +25,7 @@ def interleave(runs: Mapping[str, Run], repeats: int, warmup: int) -> Times:
     names = list(runs)
     times: Times = {name: [] for name in names}
     for turn in range(repeats):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+        for name in rotated(names, turn):
             times[name].append(_seconds(runs[name]))
     return times
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 import snopt
 from benchmarks.engine.fields import TanhField
-from benchmarks.files import DOCS, RESULTS, environment, markdown, put, write
+from benchmarks.files import DOCS, RESULTS, environment, put, write
+from snopt.lab.table import markdown
 
 ADJOINTS = ("checkpoint", "backsolve", "reversible", "direct")
 METHODS = ("bosh3", "dopri5", "tsit5", "dopri8")

@@ -20,13 +20,13 @@ from benchmarks.files import (
     RESULTS,
     WORKLOADS,
     label,
-    markdown,
     put,
     read,
     spread,
     surroundings,
 )
 from snopt.lab.paper.curves import clean
+from snopt.lab.table import markdown
 
 Measured = dict[str, Any]
 TARGETS = {

@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.files import DOCS, RESULTS, markdown, put, read
+from benchmarks.files import DOCS, RESULTS, put, read
+from snopt.lab.table import markdown
 
 NAMES = {
     "snopt_default": "SNOpt, not tuned",

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.files import markdown
 from benchmarks.optimizer.cost_model import (
     FLOAT,
     Compute,
@@ -28,6 +27,7 @@ from benchmarks.optimizer.cost_model import (
     refresh_seconds,
 )
 from snopt.lab.paper.curves import clean
+from snopt.lab.table import markdown
 
 REFRESH_EVERY = 100
 WORKERS = (1, 2, 8, 64)

@@ -21,10 +21,11 @@ from torch import nn
 from torch.nn import functional
 
 import snopt
-from benchmarks.files import DOCS, RESULTS, environment, markdown, put, read, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, write
 from benchmarks.optimizer.small import accuracy, digits, digits_model
 from snopt import KroneckerOptions, SNOpt, UniformGrid
 from snopt.lab.paper.curves import clean
+from snopt.lab.table import markdown
 from snopt.models.fields import ConvField
 
 SEEDS, ITERATIONS, LAST = (10, 11, 12), 100, 10

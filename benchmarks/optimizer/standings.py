@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
-from benchmarks.files import markdown
+from snopt.lab.table import markdown
 
 Record = dict[str, Any]
 Key = TypeVar("Key", bound=Hashable)

@@ -15,12 +15,12 @@ from benchmarks.files import (
     RESULTS,
     WORKLOADS,
     label,
-    markdown,
     read,
     spread,
     surroundings,
 )
 from benchmarks.peers.figures import draw_growth, draw_peers
+from snopt.lab.table import markdown
 
 OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
 ORDER = (*WORKLOADS, "digits", "mnist")

@@ -21,6 +21,7 @@ from benchmarks.files import RESULTS, read
 from benchmarks.optimizer.small import SMALL, Small, accuracy
 from benchmarks.peers.engines import first_line
 from benchmarks.peers.optimizers import registered, singd
+from snopt.lab.recipes.run import rotated
 
 SEEDS = (0, 1, 2)
 TARGETS = (90.0, 95.0)
@@ -97,8 +98,7 @@ def side_by_side(runs: dict[str, Iterator[Point]], goal: float) -> dict[str, lis
     curves: dict[str, list[Point]] = {name: [] for name in runs}
     going, turn = list(runs), 0
     while going:
-        first = turn % len(going)
-        for name in going[first:] + going[:first]:
+        for name in rotated(going, turn):
             try:
                 point = next(runs[name], None)
             except snopt.SolveError:

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.files import DOCS, RESULTS, environment, markdown, put, read, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, write
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
 from snopt.lab.paper.curves import clean
 from snopt.lab.paper.items.horizon import PENALTIES
 from snopt.lab.recipes import recipe
 from snopt.lab.recipes.build import build_parts, build_task
+from snopt.lab.table import markdown
 from snopt.lab.train import Parts, Task
 from snopt.lab.train.run import evaluate
 from snopt.lab.train.seeding import Order

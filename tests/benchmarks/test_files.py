@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.files import DOCS, RESULTS, markdown, put, read
+from benchmarks.files import DOCS, RESULTS, put, read
+from snopt.lab.table import markdown
 
 
 def test_table_is_put_between_its_marks(tmp_path):

@@ -143,6 +143,8 @@ class OptimizerConfig:
             (recurrent cells, read-outs) by Adam at this rate, as the paper does for series.
         milestones: iterations at which the learning rates are multiplied by ``gamma``.
         gamma: see there.
+        cosine: iterations in which the learning rates fall to zero along half a cosine; constant
+            if not given.
     """
 
     name: OptimizerName
@@ -157,6 +159,7 @@ class OptimizerConfig:
     rest_lr: float | None = None
     milestones: tuple[int, ...] = ()
     gamma: float = 1.0
+    cosine: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Cell", "Table", "cell_text"]
+__all__ = ["Cell", "Table", "cell_text", "markdown"]
 
 Cell: TypeAlias = str | float | None
 
@@ -24,7 +25,7 @@ class Table:
         >>> table = Table("", ["method", "accuracy"], [["adam", 97.123], ["sgd", None]])
         >>> print(table.markdown())
         | method | accuracy |
-        |---|---|
+        | --- | --- |
         | adam | 97.1 |
         | sgd | - |
     """
@@ -39,8 +40,14 @@ class Table:
 
     def markdown(self) -> str:
         """Write columns and rows."""
-        head, *body = (f"| {' | '.join(cells)} |" for cells in [self.columns, *self.texts()])
-        return "\n".join([head, f"|{'---|' * len(self.columns)}", *body])
+        return markdown(self.columns, self.texts(), numbers=False)
+
+
+def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: bool = True) -> str:
+    """Lay out a table in Markdown; with ``numbers`` all columns but the first to the right."""
+    columns = list(columns)
+    rule = ["---", *["---:" if numbers else "---"] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [columns, rule, *rows])
 
 
 def cell_text(cell: Cell) -> str:

@@ -7,7 +7,7 @@ from snopt.lab.paper.items.horizon import LEARNED, learned_arms
 
 
 def test_full_scale_has_the_authors_settings(tmp_path):
-    arms, _ = learned_arms(Space(tmp_path, "full"), "cifar10")
+    arms = learned_arms(Space(tmp_path, "full"), "cifar10")
     found = {
         (arm.config.solver.horizon, arm.config.horizon.policy): arm.config.horizon for arm in arms
     }

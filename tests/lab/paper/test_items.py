@@ -8,7 +8,7 @@ import pytest
 
 from snopt.lab.cli.main import main
 from snopt.lab.paper import ITEMS, Space, find, published, run_item, state
-from snopt.lab.paper.suite import pending
+from snopt.lab.paper.queue import pending
 
 LABELS = [
     "table:adj2-error",
@@ -68,14 +68,14 @@ def test_an_item_runs_and_writes_its_table(name, shared, data_root):
     assert f"snopt paper {name} --scale smoke" in (folder / "table.md").read_text()
     assert (folder / "figure.png").exists() == (item.draw is not None)
     # All is done: nothing is computed again.
-    assert pending(item, space) == []
+    assert pending([item], space) == []
     assert str(state(item, space)) == "done"
 
 
 def test_an_item_goes_on_where_it_stopped(tmp_path):
     space = Space(tmp_path, "smoke", ("circle",))
     item = find("accu")
-    first, *others = pending(item, space)
+    first, *others = pending([item], space)
     first.do(lambda folder: ())
     begun = (first.folder / "metrics.jsonl").read_bytes()
     assert str(state(item, space)) == f"1 of {1 + len(others)}"
@@ -87,7 +87,7 @@ def test_an_item_goes_on_where_it_stopped(tmp_path):
 def test_items_share_their_runs(tmp_path):
     space = Space(tmp_path, "smoke", ("circle",))
     quiet(find("accu"), space)
-    assert pending(find("convergence"), space) == []
+    assert pending([find("convergence")], space) == []
 
 
 def test_the_command_lists_runs_and_pages(tmp_path, capsys, monkeypatch):

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from snopt.lab.paper.arms import main_arms, trainings
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import Training, failure
 from snopt.lab.paper.scales import configuration
 from snopt.lab.paper.tuning import final, points, tuned, tuning_jobs
+from snopt.lab.recipes.run import describe
 
 
 def pretend(job: Training, value: float | None) -> None:
     """Write the record of a run that ended with a validation metric, or failed."""
-    from snopt.lab.recipes.run import describe
-
-    job.folder.mkdir(parents=True)
+    job.prepare()
     if value is None:
         (job.folder / "failed.json").write_text('{"reason": "too stiff"}')
         return
@@ -31,29 +31,56 @@ def pretend(job: Training, value: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "values", "best"),
-    [("mnist", (0.5, 0.9, None, 0.7), 1), ("circle", (1.5, None, 0.7, 0.9), 2)],
+    ("task", "values", "kept"),
+    [
+        ("mnist", (0.5, 0.9, None, 0.7, 0.6), (1, 3)),
+        ("circle", (1.5, None, 0.7, 0.9, 2.0), (2, 3)),
+    ],
 )
-def test_the_best_validation_metric_chooses(tmp_path, task, values, best):
+def test_halving_keeps_the_best_rates_and_tries_a_cosine_with_them(tmp_path, task, values, kept):
     space = Space(tmp_path, "cpu")
-    jobs = tuning_jobs(space, task, "adam")
-    for job, value in zip(jobs[:-1], values[:-1], strict=True):
+    first = tuning_jobs(space, task, "adam")
+    assert [job.ready for job in first] == [True] * 5 + [False] * 4
+    for job, value in zip(first[:5], values, strict=True):
+        assert len(tuned(space, task, "adam")[1]) > 4
         pretend(job, value)
-    config, waiting = tuned(space, task, "adam")
-    assert config is None
-    assert waiting == jobs[-1:]
-    pretend(jobs[-1], values[-1])
-    config, waiting = tuned(space, task, "adam")
-    assert waiting == []
-    assert config.optimizer.lr == jobs[best].config.optimizer.lr
+    jobs = tuning_jobs(space, task, "adam")
+    rates = [jobs[k].config.optimizer.lr for k in kept]
+    finalists = [(job.config.optimizer.lr, job.config.optimizer.cosine) for job in jobs[5:]]
+    length = configuration(task, "adam", "cpu").train.iterations
+    assert finalists == [(lr, cosine) for lr in rates for cosine in (None, length // 4)]
+    assert all(job.ready for job in jobs)
+    assert {job.config.train.iterations for job in jobs[:5]} == {length // 8}
+
+
+def test_the_best_finalist_chooses_rate_and_schedule(tmp_path):
+    space = Space(tmp_path, "cpu")
+    for job in tuning_jobs(space, "mnist", "adam")[:5]:
+        pretend(job, job.config.optimizer.lr)
+    finalists = tuning_jobs(space, "mnist", "adam")[5:]
+    for job, value in zip(finalists, (0.5, 0.9, None, 0.7), strict=True):
+        pretend(job, value)
+    config, waiting = tuned(space, "mnist", "adam")
+    assert waiting == ()
+    assert config.optimizer.lr == finalists[1].config.optimizer.lr
     # Nothing else of the tuning runs is taken over: the chosen run is tested, and of full length.
-    assert config == replace(configuration(task, "adam", "cpu"), optimizer=config.optimizer)
+    assert config.optimizer.cosine == config.train.iterations == 2000
+    assert config == replace(configuration("mnist", "adam", "cpu"), optimizer=config.optimizer)
+
+
+def test_snopt_is_compared_with_its_defaults_and_tuned(tmp_path):
+    arms = {arm.name: arm for arm in main_arms(Space(tmp_path, "cpu"), "mnist")}
+    assert {"adam", "adamw", "sgd", "muon", "snopt_amortized", "snopt", "snopt_tuned"} <= set(arms)
+    assert arms["snopt"].tuning == ()
+    assert len(arms["snopt_tuned"].tuning) == len(arms["adam"].tuning) == 9
+    runs = trainings(Space(tmp_path, "cpu"), [arms["snopt"], arms["adam"]])
+    assert [run.ready for run in runs] == [True, False] * 1 + [False, True] + [True, False]
 
 
 def test_every_method_tries_as_many_rates():
     for scale in ("smoke", "cpu", "full"):
         for task in ("mnist", "spoken_arabic_digits", "circle"):
-            methods = ("adam", "sgd", "snopt", "snopt_amortized")
+            methods = ("adam", "adamw", "sgd", "muon", "soap", "snopt", "snopt_amortized")
             assert len({len(points(task, name, scale)) for name in methods}) == 1
 
 

@@ -27,6 +27,8 @@ def browser(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     root = write_comparison(tmp_path_factory.mktemp("runs"))
+    # With two seeds one deviation is cut off at their range.
+    write_run(root, "snopt", 2, rate=0.31, per_iteration=0.6, horizon=True)
     write_run(root, "evil", 0, config={"optimizer": EVIL, "label": EVIL}, pictures=PICTURES)
     return write_report([root], root / "report.html", target=0.95)
 
@@ -65,6 +67,22 @@ def test_every_curve_of_every_chart_is_drawn_with_bands(page):
     assert count(page, f"{CHART} [data-series='sgd'] .fewer") == 1
     assert count(page, f"{CHART} [data-series='adam'] .fewer") == 0
     assert "target 0.95" in text(page, f"{CHART} .axes")
+
+
+def test_classes_have_a_legend_in_colours_that_no_curve_has(page):
+    entries = "[...document.querySelectorAll('[data-picture=\"paths\"] .classes')]"
+    assert page.evaluate(f"{entries}[0].textContent") == "class 0class 1"
+    color = "getComputedStyle(document.querySelector('%s')).backgroundColor"
+    curves = [page.evaluate(color % f'[data-legend="{name}"] i') for name in ("snopt", "adam")]
+    assert page.evaluate(color % ".classes i") not in curves
+
+
+def test_an_accuracy_axis_ends_at_one_and_bands_of_losses_stay_on_a_logarithmic_axis(page):
+    assert ticks(page, "y")[-1] == "1"
+    loss = "[data-quantity='training/loss']"
+    path = f"document.querySelector(\"{loss} [data-series='adam'] .band\").getAttribute('d')"
+    heights = [float(point.split(",")[1]) for point in page.evaluate(path)[1:-1].split("L")]
+    assert max(heights) < 239  # The axis is at 240.
 
 
 def test_legend_hides_and_shows_a_curve_in_all_charts(page):

@@ -24,6 +24,15 @@ def test_mean_deviation_and_range_are_those_of_the_seeds():
     assert joined.count.tolist() == [3] * 5
 
 
+def test_a_band_stays_within_the_range_of_the_seeds():
+    accuracies = band([table([0], [0], [v]) for v in (1.0, 1.0, 0.7)])
+    assert accuracies.mean[0] + accuracies.sd[0] > 1
+    assert accuracies.above.tolist() == [1.0]
+    losses = band([table([0], [0], [v]) for v in (1e-3, 1e-3, 1.0)])
+    assert losses.mean[0] - losses.sd[0] < 0
+    assert losses.below.tolist() == [1e-3]
+
+
 def test_one_seed_is_itself_without_spread():
     joined = band([table([0, 1], [0, 2], [5, 6])])
     assert joined.mean.tolist() == [5, 6]

@@ -3,10 +3,13 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import pytest
 
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.report import build_html, read_runs
+from snopt.lab.report.figures import CLASS_PALETTE
 from tests.lab.report.fabricate import PICTURES, lines_of, write_comparison, write_run
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'&<!--"
@@ -103,7 +106,31 @@ def test_a_label_has_one_colour_in_all_tasks(tmp_path):
     write_run(tmp_path, "sgd", task="b")
     tasks = data_of(build_html(read_runs([tmp_path]), "title"))["tasks"]
     colors = [{group["label"]: group["color"] for group in task["groups"]} for task in tasks]
-    assert colors == [{"sgd": 0}, {"adam": 1, "sgd": 0}]
+    assert colors == [{"sgd": 4}, {"adam": 2, "sgd": 4}]
+
+
+def test_an_optimizer_has_one_colour_on_all_pages(tmp_path):
+    for name in ("adam", "snopt", "muon"):
+        write_run(tmp_path / "many", name)
+    write_run(tmp_path / "one", "muon")
+    write_run(tmp_path / "one", "mine")
+
+    def colors(folder):
+        [task] = data_of(build_html(read_runs([folder]), "title"))["tasks"]
+        return {group["label"]: group["color"] for group in task["groups"]}
+
+    many, one = colors(tmp_path / "many"), colors(tmp_path / "one")
+    assert many["muon"] == one["muon"]
+    assert len({*many.values()}) == 3
+    assert one["mine"] != one["muon"]
+
+
+def test_the_page_and_the_registry_have_the_same_colours():
+    style = files("snopt.lab.report").joinpath("static", "report.css").read_text("utf-8")
+    light = style.split("@media")[0]
+    for letter, palette in (("c", PALETTE), ("k", CLASS_PALETTE)):
+        assert re.findall(rf"--{letter}\d: (#\w+)", light) == list(palette)
+    assert not set(PALETTE) & set(CLASS_PALETTE)
 
 
 def test_problems_commands_and_configs_are_on_the_page(tmp_path):
@@ -116,13 +143,30 @@ def test_problems_commands_and_configs_are_on_the_page(tmp_path):
 
 def test_what_is_not_finite_becomes_null(tmp_path):
     lines = lines_of(iterations=3)
-    lines[2]["loss"] = 1e308
+    lines[2]["loss"] = 1e200
     write_run(tmp_path, "adam", 0, lines=lines)
     for line in lines:
-        line["loss"] = -1e308
+        line["loss"] = -1e200
     write_run(tmp_path, "adam", 1, lines=lines)
     page = build_html(read_runs([tmp_path]), "title")
-    assert None in data_of(page)["tasks"][0]["groups"][0]["curves"]["training/loss"]["sd"]
+    curve = data_of(page)["tasks"][0]["groups"][0]["curves"]["training/loss"]
+    assert curve["below"][0] == -1e200
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 1.7e308])
+@pytest.mark.parametrize("key", ["loss", "seconds", "lr", "metrics", "final", "until"])
+def test_values_near_overflow_can_be_reported(tmp_path, key, value):
+    for seed in range(3):
+        lines = lines_of(iterations=20)
+        for line in lines:
+            if key in line:
+                line[key] = {"metrics": {"accuracy": value, "loss": -value}}.get(key, value)
+        if key == "final":
+            lines[-1]["final"] = {"test": {"accuracy": value}}
+        until = {"until": ["accuracy", value]} if key == "until" else {}
+        write_run(tmp_path, "adam", seed, lines=lines, config={"train": {"seed": seed, **until}})
+    page = build_html(read_runs([tmp_path]), "title")
+    assert data_of(page)["tasks"][0]["name"] == "spirals"
 
 
 def test_no_run_makes_a_page_that_says_so():

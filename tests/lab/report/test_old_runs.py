@@ -20,7 +20,7 @@ def test_an_old_run_is_reported_without_problems(tmp_path):
     (run,) = read_runs([OLD])
     assert run.problems == []
     assert (run.task, run.optimizer, run.seed, run.state) == ("two_moons", "adam", 0, "finished")
-    assert [record.iteration for record in run.records.steps] == [1, 2, 3, 4]
+    assert list(run.records.steps.iteration) == [1, 2, 3, 4]
     assert main(["report", str(OLD), "-o", str(tmp_path / "page.html")]) == 0
     assert "two_moons" in (tmp_path / "page.html").read_text("utf-8")
 

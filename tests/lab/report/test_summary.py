@@ -84,7 +84,7 @@ def test_less_is_better_in_mode_min(tmp_path):
     groups = groups_of(tmp_path)
     measure = measure_of(groups, target=0.3)
     assert time_to_target(groups[0].runs[0], measure) == (7.5, 15.0)
-    assert summarize(groups[0], measure).best.mean == pytest.approx(math.exp(-4))
+    assert summarize(groups[0], measure).stats["best"].mean == pytest.approx(math.exp(-4))
 
 
 def test_final_value_is_that_of_the_end_record_else_the_last_evaluation(tmp_path):
@@ -115,11 +115,13 @@ def test_summary_is_over_seeds_and_says_how_many_have_the_number(tmp_path):
     snopt, _, sgd = (summarize(group, measure) for group in groups)
     assert snopt.states == {"finished": 2}
     assert sgd.states == {"finished": 1, "unfinished": 1}
-    assert (snopt.nfe_forward.mean, snopt.nfe_backward.mean, snopt.memory_mb.mean) == (14, 12, 140)
-    assert snopt.seconds_per_iteration.mean == pytest.approx(0.6)
-    assert snopt.seconds_to_target.count == 2
-    assert sgd.seconds_to_target is None
-    assert sgd.final.count == 1
+    costs = [snopt.stats[name].mean for name in ("NFE forward", "NFE backward", "memory, MB")]
+    assert costs == [14, 12, 140]
+    assert snopt.stats["seconds / iteration"].mean == pytest.approx(0.6)
+    assert snopt.whole("seconds to target").count == 2
+    assert sgd.stats["seconds to target"] is None
+    assert sgd.stats["final"].count == 1
+    assert sgd.whole("final") is None
 
 
 def test_a_diverged_seed_is_left_out_of_the_mean_and_counted(tmp_path):
@@ -128,4 +130,4 @@ def test_a_diverged_seed_is_left_out_of_the_mean_and_counted(tmp_path):
     lines[-1]["final"] = {"test": {"accuracy": float("nan")}}
     write_run(tmp_path, "adam", 1, lines=lines)
     groups = groups_of(tmp_path)
-    assert summarize(groups[0], measure_of(groups)).final.count == 1
+    assert summarize(groups[0], measure_of(groups)).stats["final"].count == 1

@@ -88,8 +88,44 @@ def test_headline_tells_who_was_first_and_what_the_baseline_took(tmp_path):
     [comparison] = compare(read_runs([write_comparison(tmp_path)]), target=0.7)
     # SNOpt is there at iteration 5 with both seeds (3 s), Adam at 10 and 10 (5 s).
     assert headline(comparison) == (
-        "snopt was first to valid accuracy ≥ 0.7, in 3 s; adam took 1.67 times as long."
+        "snopt was first to valid accuracy ≥ 0.7, in 3 s; adam took 1.67 times as long. "
+        "Not every seed of sgd reached it."
     )
+
+
+def write_seeds(root, name, rates, **training):
+    for seed, rate in enumerate(rates):
+        write_run(root, name, seed, rate=rate, **training)
+
+
+def test_headline_names_no_winner_within_the_spread(tmp_path):
+    write_seeds(tmp_path, "snopt", (0.1, 0.3), iterations=60)
+    write_seeds(tmp_path, "adam", (0.1, 0.2), iterations=60)
+    [comparison] = compare(read_runs([tmp_path]), target=0.9)
+    # Seconds 7.5 and 12.5 against 5 and 12.5.
+    assert headline(comparison) == (
+        "No clear first to valid accuracy ≥ 0.9: snopt 8.8 ± 5.3 s, adam 10.0 ± 3.5 s."
+    )
+    [comparison] = compare(read_runs([tmp_path]), target=2.0)
+    assert headline(comparison).startswith("No clear best test accuracy: snopt 0.98")
+    cells, _ = cells_of(tmp_path, target=0.9)
+    assert not any(getattr(cell, "best", False) for row in cells.values() for cell in row.values())
+
+
+def test_headline_states_the_spread_of_the_winner(tmp_path):
+    write_seeds(tmp_path, "snopt", (0.4, 0.5))
+    write_seeds(tmp_path, "adam", (0.05, 0.06))
+    [comparison] = compare(read_runs([tmp_path]), target=2.0)
+    assert headline(comparison) == "snopt ended with the best test accuracy: 0.9900 ± 8e-08."
+
+
+@pytest.mark.parametrize(("slower", "marked"), [(1.01, False), (1.03, True)])
+def test_costs_that_differ_by_less_than_two_percent_are_not_marked(tmp_path, slower, marked):
+    write_run(tmp_path, "snopt", 0, per_iteration=0.5)
+    write_run(tmp_path, "adam", 0, per_iteration=0.5 * slower)
+    cells, _ = cells_of(tmp_path)
+    assert cells["snopt"]["seconds / iteration"].best == marked
+    assert not cells["adam"]["seconds / iteration"].best
 
 
 def test_headline_boasts_of_no_time_that_a_seed_did_not_reach(tmp_path):
@@ -104,10 +140,15 @@ def test_headline_names_the_best_end_unless_all_are_alike(tmp_path):
     write_run(tmp_path, "adam", 0, rate=0.1)
     write_run(tmp_path, "sgd", 0, rate=0.1)
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
-    assert headline(comparison) == "All ended with test accuracy 0.9717."
-    write_run(tmp_path, "lbfgs", 0, rate=0.2)
+    alike = "No clear best test accuracy: adam 0.9717, sgd 0.9717."
+    assert headline(comparison) == alike
+    write_run(tmp_path, "muon", 0, rate=0.11)  # one seed each: 2 % are needed
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
-    assert headline(comparison) == "lbfgs ended with the best: test accuracy 0.9897."
+    assert headline(comparison).startswith("No clear best test accuracy: muon 0.9777")
+    write_run(tmp_path, "lbfgs", 0, rate=0.2, iterations=400)
+    write_run(tmp_path, "soap", 0, rate=0.05)
+    [comparison] = compare(read_runs([tmp_path]), target=2.0)
+    assert "soap" not in headline(comparison)
 
 
 def test_headline_of_one_run_and_of_none(tmp_path):

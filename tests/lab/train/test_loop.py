@@ -49,7 +49,15 @@ def test_records_are_complete(tmp_path):
     assert [r["iteration"] for r in steps] == list(range(1, 13))
     assert [r["epoch"] for r in steps] == [i // 3 for i in range(12)]
     for record in steps:
-        assert {"loss", "lr", "seconds", "memory_mb", "nfe_forward", "horizon"} <= set(record)
+        assert {
+            "loss",
+            "lr",
+            "seconds",
+            "cpu_seconds",
+            "memory_mb",
+            "nfe_forward",
+            "horizon",
+        } <= set(record)
         assert record["nfe_forward"] > 0
         assert record["horizon"] == [1.0]
         assert record["memory_mb"] > 10

@@ -7,8 +7,9 @@ from pathlib import Path
 from snopt.lab.cli.options import RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import Scale, TaskName
-from snopt.lab.paper import ITEMS, Space, find, run_item, state
+from snopt.lab.paper import ITEMS, Space, find, run_item, share, state
 from snopt.lab.paper.page import write_page
+from snopt.lab.paper.queue import left_text
 
 __all__ = ["paper"]
 
@@ -21,19 +22,23 @@ def paper(
     tasks: tuple[TaskName, ...] = (),
     out: Path = Path("out/paper"),
     page: Path = Path("results.md"),
+    workers: int = 1,
     quiet: bool = False,
 ) -> int:
     """Run tables and figures of the paper again, beside its published values.
 
-    Run the same command again to continue. Several processes can share the work.
+    Run the same command again to continue: what is done stays, unless the code or the settings
+    that made it have changed. Several processes can share the work.
 
     Args:
         items: ids or labels, for example accu or table:accu; `list` shows them all with their
             state, `all` runs them all, `page` writes one page of all results so far.
-        scale: full: the paper's set-up, for a GPU; cpu: at most two hours an item; smoke: seconds.
+        scale: full: the paper's set-up, for a GPU; cpu: to convergence on two cores, hours; smoke:
+            seconds.
         tasks: look at these data sets only.
         out: where records and results go.
         page: the file that `page` writes; its data and figures go to a folder beside it.
+        workers: processes that share the work, each with one thread.
         quiet: show no progress.
 
     Returns:
@@ -49,14 +54,16 @@ def paper(
         return 0
     space = Space(out, scale, tasks)
     wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
+    tell = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
+    if workers > 1:
+        share(wanted, space, workers, tell=tell)
     for item in wanted:
-        if not quiet:
-            print(f"=== {item.title} ({item.origin})")
+        tell(f"=== {item.title} ({item.origin}): {left_text([item], space)}")
         result = run_item(
             item,
             space,
             watch=RunOptions(quiet=quiet).listeners,
-            tell=(lambda label: None) if quiet else (lambda label: print(f"--- {label}")),
+            tell=lambda label: tell(f"--- {label}"),
         )
         for table in result.tables:
             print(table.caption)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from snopt.lab.report import read_runs, write_report
+from snopt.lab.report import write_report
+from snopt.lab.report.read import run_folders
 
 __all__ = ["report"]
 
@@ -32,7 +33,7 @@ def report(
             raise FileNotFoundError(
                 f"{path} does not exist; name a run folder, or a parent of some"
             )
-    if not any(run.is_run for run in read_runs(runs)):
+    if not any(True for path in runs for _ in run_folders(path)):
         raise ValueError(
             "there is no run to report on: " + (", ".join(map(str, runs)) or "no folder was given")
         )

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
 
 from snopt.adjoint import UniformGrid
 from snopt.adjoint.blocks import blocks_of
@@ -32,7 +32,9 @@ from snopt.optim.config import RULE_DEFAULTS
 
 __all__ = [
     "OPTIMIZERS",
+    "PALETTE",
     "Entry",
+    "color_index",
     "find",
     "grid",
     "make_optimizers",
@@ -48,9 +50,9 @@ _LOW = (1e-4, 3e-4, 5e-4, 7e-4, 1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2)
 _HIGH = (1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2, 7e-2, 1e-1, 3e-1, 5e-1)
 # Fractions of a Newton step, up to a whole one.
 _NEWTON = (1e-2, 2e-2, 3e-2, 5e-2, 7e-2, 1e-1, 2e-1, 3e-1, 5e-1, 7e-1, 1.0)
-_FEW_LOW = (1e-3, 3e-3, 1e-2, 3e-2)
-_FEW_HIGH = (3e-3, 1e-2, 3e-2, 1e-1)
-_FEW_NEWTON = (3e-2, 1e-1, 3e-1, 1.0)
+_FEW_LOW = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+_FEW_HIGH = (3e-3, 1e-2, 3e-2, 5e-2, 1e-1)
+_FEW_NEWTON = (3e-2, 1e-1, 3e-1, 5e-1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ OPTIMIZERS: dict[str, Entry] = {
         "Muon", _muon, lr=0.02, small_lr=0.03, rates=_HIGH, few_rates=_FEW_HIGH,
         settings=("weight_decay", "momentum"),
     ),
+    "soap": Entry("SOAP", _soap, lr=5e-3, small_lr=0.02, package="pytorch_optimizer"),
     "lbfgs": Entry(
         "LBFGS",
         # Five evaluations per step: what the paper's times of LBFGS relative to SNOpt amount to.
@@ -195,7 +198,6 @@ OPTIMIZERS: dict[str, Entry] = {
         ],
         lr=0.1, small_lr=0.03, rates=_HIGH, few_rates=_FEW_NEWTON, settings=(),
     ),
-    "soap": Entry("SOAP", _soap, lr=5e-3, small_lr=0.02, package="pytorch_optimizer"),
     "recursive": Entry(
         "recursive adjoint", _recursive, lr=1.0, small_lr=1.0, rates=_NEWTON,
         few_rates=_FEW_NEWTON, settings=("weight_decay", "damping"),
@@ -213,6 +215,24 @@ def find(name: str) -> Entry:
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     return OPTIMIZERS[name]
+
+
+PALETTE = (
+    "#0072b2", "#3c9bd6", "#d55e00", "#b27d00", "#009e73", "#b8569a", "#6b7280", "#7b5ea7",
+)  # fmt: skip
+"""Colours of curves, which eyes that confuse red and green tell apart; also in report.css."""
+
+
+def color_index(name: str) -> int | None:
+    """Return the place of an optimizer's colour, the same in every report; None if it is unknown.
+
+    Beyond the end of ``PALETTE`` colours come again, dashed.
+
+    Example:
+        >>> color_index("snopt"), color_index("my own")
+        (0, None)
+    """
+    return list(OPTIMIZERS).index(name) if name in OPTIMIZERS else None
 
 
 def grid(optimizer: str) -> list[dict[str, float]]:
@@ -292,6 +312,8 @@ def unused_settings(config: OptimizerConfig) -> dict[str, Any]:
 
 def make_schedulers(optimizers: list[Optimizer], config: OptimizerConfig) -> list[LRScheduler]:
     """Make the learning-rate schedules, which are stepped once per iteration."""
+    if config.cosine is not None:
+        return [CosineAnnealingLR(o, config.cosine) for o in optimizers]
     if not config.milestones:
         return []
     return [MultiStepLR(o, list(config.milestones), config.gamma) for o in optimizers]

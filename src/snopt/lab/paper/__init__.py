@@ -7,9 +7,21 @@ from snopt.base.errors import unknown
 from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.published import published
+from snopt.lab.paper.queue import share
 from snopt.lab.paper.suite import run_item, state
 
-__all__ = ["ITEMS", "Item", "Result", "Space", "Table", "find", "published", "run_item", "state"]
+__all__ = [
+    "ITEMS",
+    "Item",
+    "Result",
+    "Space",
+    "Table",
+    "find",
+    "published",
+    "run_item",
+    "share",
+    "state",
+]
 
 
 def find(name: str) -> Item:

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from snopt.lab.paper.item import Result
+from snopt.lab.paper.names import color_of
 from snopt.lab.report.curves import Quantity, band, table_of
-from snopt.lab.report.figures import PALETTE
 from snopt.lab.report.read import Run
+from snopt.lab.report.records import Floats
 
 __all__ = ["Curve", "clean", "curve", "draw_curves", "legend", "plot"]
 
@@ -21,7 +22,7 @@ POINTS = 100
 
 
 def curve(runs: Sequence[Run], quantity: Quantity) -> Curve | None:
-    """Average a quantity over seeds.
+    """Average a quantity over seeds; ``seconds`` are the processor's, where they were recorded.
 
     Args:
         runs: one a seed.
@@ -30,13 +31,20 @@ def curve(runs: Sequence[Run], quantity: Quantity) -> Curve | None:
     Returns:
         The curve, None if no run has it.
     """
-    joined = band([table_of(run, quantity) for run in runs], POINTS)
+    joined = band([_by_cpu_seconds(run, quantity) for run in runs], POINTS)
     if joined is None:
         return None
     return {
         name: [float(f"{value:.5g}") for value in getattr(joined, name)]
         for name in ("iteration", "seconds", "mean", "sd")
     }
+
+
+def _by_cpu_seconds(run: Run, quantity: Quantity) -> Floats:
+    table, spent = table_of(run, quantity), run.records.steps.table("cpu_seconds")
+    if len(spent):
+        table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 2]])
+    return table
 
 
 def plot(axis: Any, found: Curve, x: str, *, color: str, label: str) -> None:
@@ -70,11 +78,11 @@ def draw_curves(figure: Any, result: Result) -> None:
         quantities = list(next(iter(methods.values())))
         panels = [(q, x) for q in quantities for x in ("seconds", "iteration")]
         for axis, (quantity, x) in zip(row, panels, strict=True):
-            for k, (method, found) in enumerate(methods.items()):
+            for method, found in methods.items():
                 if found[quantity] is not None:
-                    plot(axis, found[quantity], x, color=PALETTE[k], label=method)
+                    plot(axis, found[quantity], x, color=color_of(method), label=method)
             drawn = [found[quantity]["mean"] for found in methods.values() if found[quantity]]
             if "loss" in quantity and min(map(min, drawn)) > 0:
                 axis.set_yscale("log")
-            clean(axis, x if x == "seconds" else "iterations", quantity, task)
+            clean(axis, "CPU seconds" if x == "seconds" else "iterations", quantity, task)
     legend(figure, 4)

@@ -11,7 +11,7 @@ from snopt.lab.config import Scale
 from snopt.lab.table import Cell, Table
 from snopt.lab.train import Listener
 
-__all__ = ["Cell", "Item", "Job", "Result", "Space", "Table", "Watch"]
+__all__ = ["Cell", "Draw", "Item", "Job", "Result", "Space", "Table", "Watch"]
 
 Watch: TypeAlias = Callable[[Path], Sequence[Listener]]
 
@@ -50,13 +50,37 @@ class Space:
 
 
 class Job(Protocol):
-    """Something to compute, once: a training or a measurement."""
+    """Something to compute, once: a training or a measurement.
+
+    Attributes:
+        label: what to call it on the screen.
+        folder: where its record goes; jobs with the same folder are the same.
+        ready: False if other jobs have to be done before it is known what it is.
+        size: how long it is, in units of its kind.
+        kinds: what else is likely to take as long, from the most alike to the least.
+    """
 
     @property
     def label(self) -> str: ...  # noqa: D102
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+    @property
+    def ready(self) -> bool: ...  # noqa: D102
+    @property
+    def size(self) -> float: ...  # noqa: D102
+    @property
+    def kinds(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    def spent(self) -> float | None:
+        """Return the seconds that its record took; None if it is not known."""
+        ...
 
     def done(self) -> bool:
         """Tell whether its record is complete."""
+        ...
+
+    def prepare(self) -> None:
+        """Set a stale record aside; raise FolderInUse if another process is at it."""
         ...
 
     def do(self, watch: Watch) -> None:
@@ -83,6 +107,10 @@ class Result:
     curves: dict[str, Any] = field(default_factory=dict)
 
 
+Draw: TypeAlias = Callable[[Any, Result], None]
+"""Draws a result into a matplotlib figure."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One table or figure of the paper, or several that come of the same computation.
@@ -92,8 +120,8 @@ class Item:
         labels: its labels in the paper's source, the tables' and figures' own names; none if the
             paper has nothing of the kind.
         title: what it shows.
-        jobs: lists what is to be computed, as far as the records so far tell: an item that tunes
-            first lists its tuning, and when that is complete the runs at the chosen rates.
+        jobs: lists what is to be computed, as far as the records so far tell; runs whose rate is
+            still to be chosen are listed too, as not ready.
         result: reads the records, when all jobs are done.
         draw: draws a result into a matplotlib figure; None if there is nothing to draw.
     """
@@ -103,7 +131,7 @@ class Item:
     title: str
     jobs: Callable[[Space], list[Job]]
     result: Callable[[Space], Result]
-    draw: Callable[[Any, Result], None] | None = None
+    draw: Draw | None = None
 
     @property
     def origin(self) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from snopt.lab.optimizers import OPTIMIZERS
+from snopt.lab.optimizers.registry import PALETTE, color_index
 from snopt.lab.report.summary import Stat, stat
 
-__all__ = ["METHODS", "TASKS", "mean_of", "stat_text"]
+__all__ = ["METHODS", "TASKS", "color_of", "mean_of", "stat_text"]
 
 TASKS: dict[str, str] = {
     "mnist": "MNIST",
@@ -22,7 +23,22 @@ TASKS: dict[str, str] = {
 }
 """The paper's data sets in its order, with its names."""
 
-METHODS: dict[str, str] = {name: entry.label for name, entry in OPTIMIZERS.items()}
+METHODS: dict[str, str] = {
+    **{name: entry.label for name, entry in OPTIMIZERS.items()},
+    "snopt_tuned": "SNOpt (tuned)",
+}
+
+
+def color_of(title: str) -> str:
+    """Return the colour of a method, by its name in tables; the same in all figures.
+
+    Example:
+        >>> color_of("SNOpt (default)")
+        '#0072b2'
+    """
+    names = [name for name, label in METHODS.items() if title.startswith(label)]
+    place = color_index(max(names, key=lambda name: len(METHODS[name]), default=""))
+    return PALETTE[-1 if place is None else place % len(PALETTE)]
 
 
 def stat_text(found: Stat | None, metric: str = "") -> str:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from snopt.lab.config import Scale
-from snopt.lab.paper.item import Item, Job, Result, Space, Watch
-from snopt.lab.train import FolderInUse
+from snopt.lab.paper.item import Item, Result, Space, Watch
+from snopt.lab.paper.queue import jobs_of, work
 from snopt.lab.train.folder import write_json
 
-__all__ = ["draw_result", "pending", "result_markdown", "run_item", "state"]
-
-PATIENCE = 5.0
-"""Seconds between two looks at jobs that other processes are at."""
+__all__ = ["draw_result", "result_markdown", "run_item", "state"]
 
 
 def run_item(item: Item, space: Space, *, watch: Watch, tell: Callable[[str], None]) -> Result:
     """Do what an item still needs, and write its result.
-
-    Several processes may work at the same item: each takes jobs that no other is at.
 
     Args:
         item: the item.
@@ -29,26 +23,10 @@ def run_item(item: Item, space: Space, *, watch: Watch, tell: Callable[[str], No
         watch: makes the listeners of a run.
         tell: told a sentence about every job.
     """
-    while waiting := pending(item, space):
-        busy = 0
-        for job in waiting:
-            if job.done():
-                continue
-            tell(job.label)
-            try:
-                job.do(watch)
-            except FolderInUse:
-                busy += 1
-        if busy == len(waiting):
-            time.sleep(PATIENCE)
+    work([item], space, watch=watch, tell=tell)
     result = item.result(space)
     write_result(item, space, result)
     return result
-
-
-def pending(item: Item, space: Space) -> list[Job]:
-    """List an item's jobs that are not done, as far as the records tell."""
-    return [job for job in item.jobs(space) if not job.done()]
 
 
 def write_result(item: Item, space: Space, result: Result) -> None:
@@ -86,8 +64,8 @@ def draw_result(item: Item, result: Result, path: Path) -> None:
 
 
 def state(item: Item, space: Space) -> str:
-    """Say how far an item is: "not begun", "3 of 12" (tuning may lead to more) or "done"."""
-    jobs = item.jobs(space)
+    """Say how far an item is: "not begun", "3 of 12" or "done"."""
+    jobs = jobs_of([item], space)
     done = sum(job.done() for job in jobs)
     if done == len(jobs) and (space.output(item.id) / "result.json").exists():
         return "done"

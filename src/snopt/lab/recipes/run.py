@@ -187,11 +187,8 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
 
 def evaluations(folder: Path, metric: str) -> list[tuple[int, float, float]]:
     """Read the validation metric of a run: iterations, seconds and values that are finite."""
-    return [
-        (record.iteration, record.seconds, record.values[metric])
-        for record in read_run(folder).records.evals.get("valid", [])
-        if metric in record.values
-    ]
+    rows = read_run(folder).records.split("valid").table(metric).tolist()
+    return [(int(iteration), seconds, value) for iteration, seconds, value in rows]
 
 
 def lengthened(config: Experiment, iterations: int | None, epochs: int | None) -> Experiment:

@@ -9,17 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snopt.lab.report.read import Run
-from snopt.lab.report.records import Record
-
-Floats = NDArray[np.float64]
+from snopt.lab.report.records import STEPS, Floats
 
 # Points of a curve. A longer record is averaged in as many bins of iterations.
 MAX_POINTS = 300
 
-# The split under which the records of training steps go.
-STEPS = "training"
-
 IN_WORDS = {
+    "cpu_seconds": "CPU seconds",
     "lr": "learning rate",
     "memory_mb": "memory (MB)",
     "nfe_backward": "NFE backward",
@@ -56,6 +52,9 @@ class Band:
         sd: Their standard deviation (n - 1); 0 for one seed.
         low: Their minimum.
         high: Their maximum.
+        below: One deviation below the mean, but not below the lowest seed: no band leaves the
+            range of its quantity, such as accuracies up to 1 and losses above 0.
+        above: One deviation above the mean, but not above the highest seed.
         count: How many got there.
     """
 
@@ -65,6 +64,8 @@ class Band:
     sd: Floats
     low: Floats
     high: Floats
+    below: Floats
+    above: Floats
     count: NDArray[np.int64]
 
 
@@ -74,33 +75,17 @@ def quantities(runs: Iterable[Run]) -> list[Quantity]:
     Returns:
         What was measured in training first, then by split; each once.
     """
-    found: dict[Quantity, None] = {}
+    found: dict[str, dict[Quantity, None]] = {STEPS: {}}
     for run in runs:
         for split in (STEPS, *run.records.evals):
-            for record in records_of(run, split):
-                found.update({Quantity(split, name): None for name in record.values})
-    splits = list(dict.fromkeys([STEPS, *(quantity.split for quantity in found)]))
-    return sorted(found, key=lambda quantity: splits.index(quantity.split))
-
-
-def records_of(run: Run, split: str) -> Sequence[Record]:
-    """The records of one split, or of the training steps."""
-    return run.records.steps if split == STEPS else run.records.evals.get(split, [])
+            names = run.records.split(split).values
+            found.setdefault(split, {}).update({Quantity(split, name): None for name in names})
+    return [quantity for of_split in found.values() for quantity in of_split]
 
 
 def table_of(run: Run, quantity: Quantity) -> Floats:
-    """A run's record of one quantity as rows (iteration, seconds, value).
-
-    Returns:
-        An array of shape (records, 3); values that are not finite are left out.
-    """
-    rows = [
-        (record.iteration, record.seconds, record.values[quantity.name])
-        for record in records_of(run, quantity.split)
-        if quantity.name in record.values
-    ]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return table[np.isfinite(table).all(axis=1)]
+    """A run's record of one quantity as rows (iteration, seconds, value)."""
+    return run.records.split(quantity.split).table(quantity.name)
 
 
 def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
@@ -138,17 +123,22 @@ def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
     seconds = np.array([np.interp(grid, table[:, 0], table[:, 1]) for table in tables])
     values = np.array([np.interp(grid, table[:, 0], table[:, 2]) for table in tables])
     count = alive.sum(axis=0)
-    with np.errstate(over="ignore", invalid="ignore"):  # A diverging loss may be near overflow.
+    steps = np.where(alive, np.diff(seconds, axis=1, prepend=0), 0).sum(axis=0) / count
+    low = np.where(alive, values, np.inf).min(axis=0)
+    high = np.where(alive, values, -np.inf).max(axis=0)
+    with np.errstate(over="ignore"):  # Squares of a diverging loss.
         mean = np.where(alive, values, 0).sum(axis=0) / count
         squares = np.where(alive, (values - mean) ** 2, 0).sum(axis=0)
-    steps = np.where(alive, np.diff(seconds, axis=1, prepend=0), 0).sum(axis=0) / count
+        sd = np.sqrt(squares / np.maximum(count - 1, 1))
     return Band(
         iteration=grid,
         seconds=np.cumsum(steps),
         mean=mean,
-        sd=np.sqrt(squares / np.maximum(count - 1, 1)),
-        low=np.where(alive, values, np.inf).min(axis=0),
-        high=np.where(alive, values, -np.inf).max(axis=0),
+        sd=sd,
+        low=low,
+        high=high,
+        below=np.maximum(mean - sd, low),
+        above=np.minimum(mean + sd, high),
         count=count,
     )
 
@@ -160,7 +150,6 @@ def _bin(table: Floats, tables: Sequence[Floats], limit: int) -> Floats:
     first = min(other[0, 0] for other in tables if len(other))
     last = max(other[-1, 0] for other in tables if len(other))
     bins = ((table[:, 0] - first) / (last - first) * limit).astype(int).clip(max=limit - 1)
-    occupied, index = np.unique(bins, return_inverse=True)
-    sums = np.zeros((len(occupied), 3))
-    np.add.at(sums, index, table)
-    return sums / np.bincount(index)[:, None]
+    sums = np.stack([np.bincount(bins, column) for column in table.T], axis=1)
+    counts = np.bincount(bins)
+    return (sums / np.maximum(counts, 1)[:, None])[counts > 0]

@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from snopt.base.errors import unknown
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.report.curves import Quantity, band, table_of
 from snopt.lab.report.payload import colors_of, first_quantities
 from snopt.lab.report.pictures import Picture
@@ -16,8 +17,11 @@ from snopt.lab.report.tables import Comparison
 
 FORMATS = ("png", "svg")
 
-# The page's colours, which eyes that confuse red and green tell apart.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#b8569a", "#b27d00", "#3c9bd6", "#6b7280")
+# Of classes in pictures, so that none is taken for an optimizer; also in report.css.
+CLASS_PALETTE = (
+    "#332288", "#44aa99", "#cc6677", "#ddaa33", "#117733", "#882255", "#88ccee", "#aa4499",
+    "#999933", "#555555",
+)  # fmt: skip
 MAX_COLUMNS = 4
 
 
@@ -106,8 +110,7 @@ def _draw_groups(
         full = int((joined.count == len(group.runs)).sum())
         axis.plot(x[max(full - 1, 0) :], joined.mean[max(full - 1, 0) :], ":", **line)
         axis.plot(x[:full], joined.mean[:full], style, **line)
-        low, high = joined.mean - joined.sd, joined.mean + joined.sd
-        axis.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0)
+        axis.fill_between(x, joined.below, joined.above, color=color, alpha=0.16, linewidth=0)
     measure = comparison.measure
     if quantity == Quantity(measure.split, measure.metric) and measure.target is not None:
         axis.axhline(measure.target, color="black", linewidth=0.8, linestyle="--")
@@ -138,8 +141,13 @@ def _draw_picture(axis: Any, picture: Picture) -> None:
         return
     count = len(picture.points) or len(picture.paths)
     classes = picture.classes or (0,) * count
-    colors = [PALETTE[index % len(PALETTE)] for index in classes]
+    colors = [CLASS_PALETTE[index % len(CLASS_PALETTE)] for index in classes]
     for path, color in zip(picture.paths, colors, strict=False):
         axis.plot(*zip(*path, strict=True), color=color, linewidth=0.7, alpha=0.5)
     ends = picture.points or tuple(path[-1] for path in picture.paths)
     axis.scatter(*zip(*ends, strict=True), c=colors, s=5)
+    if picture.classes:
+        for index in sorted(set(classes)):
+            color = CLASS_PALETTE[index % len(CLASS_PALETTE)]
+            axis.scatter([], [], color=color, s=12, label=f"class {index}")
+        axis.legend(fontsize=6, frameon=False, ncols=2)

@@ -8,22 +8,28 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snopt.lab.report.curves import STEPS, Band, Quantity, band, quantities, table_of
+from snopt.lab.optimizers.registry import PALETTE, color_index
+from snopt.lab.report.curves import Band, Quantity, band, quantities, table_of
 from snopt.lab.report.groups import Group
+from snopt.lab.report.records import STEPS
 from snopt.lab.report.tables import Comparison
 
-# As many as seven colours, plain and dashed, tell apart.
-COLORS = 14
+# As many as the palette, plain and dashed, tells apart.
+COLORS = 2 * len(PALETTE)
 
 
 def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
-    """One colour per label, the same in all tasks.
+    """One colour per label, the same in all tasks; an optimizer's is the same in all reports.
 
     Returns:
         Index of the colour by label.
     """
     labels = dict.fromkeys(group.label for task in comparisons for group in task.groups)
-    return {label: k % COLORS for k, label in enumerate(labels)}
+    known = {label: place for label in labels if (place := color_index(label)) is not None}
+    # What the registry does not know, or has several settings of, gets what is left.
+    free = [place for place in range(COLORS) if place not in known.values()]
+    others = [label for label in labels if label not in known]
+    return known | {label: free[k % len(free)] for k, label in enumerate(others)}
 
 
 def first_quantities(comparison: Comparison) -> list[Quantity]:
@@ -104,7 +110,8 @@ def _group(group: Group, recorded: Sequence[Quantity], colors: dict[str, int]) -
 
 def _curve(joined: Band, seeds: int) -> dict[str, Any]:
     """The band as lists, without what goes without saying."""
-    curve = {name: _rounded(values.tolist()) for name, values in vars(joined).items()}
+    told = {name: values for name, values in vars(joined).items() if name != "sd"}
+    curve = {name: _rounded(values.tolist()) for name, values in told.items()}
     if joined.count.max() == 1:
         curve = {name: curve[name] for name in ("iteration", "seconds", "mean", "count")}
     if joined.count.min() == seeds:

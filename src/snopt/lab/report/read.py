@@ -6,13 +6,15 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 from snopt.lab.report.pictures import Picture, make_picture
 from snopt.lab.report.records import Records, number, parse_records
+
+T = TypeVar("T")
 
 # A folder that holds one of these is a run folder.
 MARKS = ("metrics.jsonl", "config.json")
@@ -67,7 +69,7 @@ class Run:
         """How the run ended: the end record's status, or what its absence means."""
         if self.records.end is not None:
             return str(self.records.end.get("status", "ended"))
-        if self.records.steps or self.records.evals:
+        if len(self.records.steps) or self.records.evals:
             return "unfinished"
         return "no records" if self.is_run else "no run"
 
@@ -114,7 +116,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
     folders: dict[str, Path] = {}
     runs = []
     for path in map(Path, paths):
-        found = list(_run_folders(path))
+        found = list(run_folders(path))
         if not found:
             there = path.is_dir()
             problem = "no run folder in here" if there else "no such folder"
@@ -123,7 +125,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
     return [*map(read_run, folders.values()), *runs]
 
 
-def _run_folders(path: Path) -> Iterator[Path]:
+def run_folders(path: Path) -> Iterator[Path]:
     """Find run folders at or below ``path``, but not inside other run folders."""
     for folder, inner, files in os.walk(path):
         inner.sort()
@@ -139,24 +141,15 @@ def read_run(folder: Path) -> Run:
         The run, with a problem noted for everything that is missing or damaged.
     """
     run = Run(folder)
-    run.config = _read_object(run, "config.json")
-    run.environment = _read_object(run, "environment.json")
-    text = _read_text(run, "metrics.jsonl")
-    if text is not None:
-        run.records = parse_records(text)
-        run.problems += [f"metrics.jsonl: {problem}" for problem in run.records.problems]
-        skipped = [step for step in run.records.steps if step.skipped]
-        if skipped:
-            where = f"the first at iteration {skipped[0].iteration}: {skipped[0].skipped}"
-            run.problems.append(f"skipped updates: {len(skipped)} ({where})")
-        if run.records.end is None:
-            run.problems.append("no end record: the run is still running, or was killed")
-        elif run.state not in ("finished", "target", "budget"):
-            message = run.records.end.get("message")
-            run.problems.append(f"{run.state}: {message}" if message else run.state)
+    run.config = _read(run, "config.json", _object) or {}
+    run.environment = _read(run, "environment.json", _object) or {}
+    records = _read(run, "metrics.jsonl", parse_records)
+    if records is not None:
+        run.records = records
+        run.problems += _troubles(run)
     for path in sorted((folder / "pictures").glob("*.json")):
         name = f"pictures/{path.name}"
-        picture = make_picture(_read_object(run, name))
+        picture = make_picture(_read(run, name, _object) or {})
         if picture is not None:
             run.pictures.append(picture)
         elif not any(problem.startswith(name) for problem in run.problems):
@@ -164,26 +157,38 @@ def read_run(folder: Path) -> Run:
     return run
 
 
-def _read_text(run: Run, name: str) -> str | None:
+def _troubles(run: Run) -> list[str]:
+    """What its records say went wrong."""
+    records = run.records
+    found = [f"metrics.jsonl: {problem}" for problem in records.problems]
+    if records.skipped:
+        iteration, reason = records.skipped[0]
+        where = f"the first at iteration {iteration}: {reason}"
+        found.append(f"skipped updates: {len(records.skipped)} ({where})")
+    if records.end is None:
+        found.append("no end record: the run is still running, or was killed")
+    elif run.state not in ("finished", "target", "budget"):
+        message = records.end.get("message")
+        found.append(f"{run.state}: {message}" if message else run.state)
+    return found
+
+
+def _read(run: Run, name: str, parse: Callable[[BinaryIO], T]) -> T | None:
+    """Read a file of a run; None, with a problem noted, if that is not possible."""
     try:
-        return (run.folder / name).read_bytes().decode("utf-8", errors="replace")
+        with (run.folder / name).open("rb") as file:
+            return parse(file)
     except FileNotFoundError:
         run.problems.append(f"{name} is missing")
     except OSError as error:
         run.problems.append(f"{name} cannot be read: {error.strerror or error}")
+    except (ValueError, RecursionError) as error:
+        run.problems.append(f"{name} is damaged: {error}")
     return None
 
 
-def _read_object(run: Run, name: str) -> dict[str, Any]:
-    text = _read_text(run, name)
-    if text is None:
-        return {}
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        run.problems.append(f"{name} is damaged: {error}")
-        return {}
+def _object(file: BinaryIO) -> dict[str, Any]:
+    content = json.loads(file.read().decode("utf-8", errors="replace"))
     if not isinstance(content, dict):
-        run.problems.append(f"{name} is damaged: not a JSON object")
-        return {}
+        raise ValueError("not a JSON object")
     return content

@@ -3,31 +3,88 @@
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from snopt.lab.train.record import parse_lines
+import numpy as np
+from numpy.typing import NDArray
 
+from snopt.lab.train.record import parse_line
+
+Floats = NDArray[np.float64]
+
+# The split under which the records of training steps go.
+STEPS = "training"
 # Fields of a step that place it, and are not measured.
 PLACES = {"kind", "iteration", "epoch", "seconds", "time"}
+# Steps beyond twice this number are thinned: no curve shows so many.
+KEPT_STEPS = 5_000
+# Larger numbers come from diverged runs, and their sums and differences overflow.
+HUGE = 1e300
 
 
-@dataclass(frozen=True)
-class Record:
-    """What was measured at one iteration.
+class Series:
+    """Numbers recorded over a run, in columns; NaN where a record lacks one.
+
+    Args:
+        keep: Thin the records, evenly, so that fewer than twice this number remain.
 
     Attributes:
-        iteration: Updates done by then.
+        iteration: Updates done by each record.
         seconds: Training seconds by then, evaluation not counted.
-        values: The measured numbers by name; NaN and infinity stay as they are.
-        skipped: Why the update was skipped; empty if it was not.
+        values: Columns by name.
     """
 
-    iteration: int
-    seconds: float
-    values: dict[str, float]
-    skipped: str = ""
+    def __init__(self, keep: int | None = None) -> None:
+        self.iteration, self.seconds = array("q"), array("d")
+        self.values: dict[str, array[float]] = {}
+        self._keep, self._stride, self._seen = keep, 1, 0
+
+    def __len__(self) -> int:
+        return len(self.iteration)
+
+    def _columns(self) -> list[array[Any]]:
+        return [self.iteration, self.seconds, *self.values.values()]
+
+    def skips(self) -> bool:
+        """Count one more record, and tell whether thinning leaves it out."""
+        self._seen += 1
+        return (self._seen - 1) % self._stride != 0
+
+    def add(self, iteration: int, seconds: float, values: dict[str, float]) -> None:
+        """Append a record."""
+        for name in values:
+            if name not in self.values:
+                self.values[name] = array("d", [math.nan]) * len(self)
+        self.iteration.append(iteration)
+        self.seconds.append(seconds)
+        for name, column in self.values.items():
+            column.append(values.get(name, math.nan))
+        if self._keep is not None and len(self) >= 2 * self._keep:
+            self._stride *= 2
+            for column in self._columns():
+                column[:] = column[::2]
+
+    def rewind(self, iteration: int) -> None:
+        """Remove the records after an iteration."""
+        end = bisect_right(self.iteration, iteration)
+        for column in self._columns():
+            del column[end:]
+
+    def table(self, name: str) -> Floats:
+        """Return rows (iteration, seconds, value); values that are not finite are left out."""
+        if name not in self.values:
+            return np.empty((0, 3))
+        columns = (self.iteration, self.seconds, self.values[name])
+        rows = np.column_stack([np.array(column, dtype=np.float64) for column in columns])
+        return rows[np.isfinite(rows[:, 2])]
+
+
+def _steps() -> Series:
+    return Series(keep=KEPT_STEPS)
 
 
 @dataclass
@@ -35,23 +92,30 @@ class Records:
     """The content of a ``metrics.jsonl``, without what resumed runs wrote twice.
 
     Attributes:
-        steps: One record per recorded update.
-        evals: Records of evaluations by split.
+        steps: One record per recorded update, thinned in long runs.
+        evals: Evaluations by split, all of them.
+        skipped: Iterations whose update was skipped, with the reason.
         end: The end record, or None when the run has not ended.
         problems: One sentence for each kind of damage.
     """
 
-    steps: list[Record] = field(default_factory=list)
-    evals: dict[str, list[Record]] = field(default_factory=dict)
+    steps: Series = field(default_factory=_steps)
+    evals: dict[str, Series] = field(default_factory=dict)
+    skipped: list[tuple[int, str]] = field(default_factory=list)
     end: dict[str, Any] | None = None
     problems: list[str] = field(default_factory=list)
+
+    def split(self, name: str) -> Series:
+        """Return the records of one split, or of the training steps."""
+        return self.steps if name == STEPS else self.evals.get(name, Series())
 
     def rewind(self, iteration: int) -> None:
         """Remove everything after ``iteration``: a resumed run has repeated it."""
         self.end = None
-        for records in (self.steps, *self.evals.values()):
-            while records and records[-1].iteration > iteration:
-                records.pop()
+        for series in (self.steps, *self.evals.values()):
+            series.rewind(iteration)
+        while self.skipped and self.skipped[-1][0] > iteration:
+            self.skipped.pop()
 
     def add(self, line: dict[str, Any]) -> None:
         """Add one line.
@@ -64,46 +128,43 @@ class Records:
             resumed = number(line.get("resumed_from"))
             self.rewind(-1 if resumed is None or not math.isfinite(resumed) else int(resumed))
         elif kind == "step":
-            skipped = str(line.get("skipped") or "")
-            record = Record(*_place(line), numbers(line, leave_out=PLACES), skipped)
+            iteration, seconds = _place(line)
             # Also without a start record, which may be the line that was lost.
-            if self.steps and record.iteration <= self.steps[-1].iteration:
-                self.rewind(record.iteration - 1)
-            self.steps.append(record)
+            if self.steps.iteration and iteration <= self.steps.iteration[-1]:
+                self.rewind(iteration - 1)
+            self.steps.add(iteration, seconds, numbers(line, leave_out=PLACES))
+            if line.get("skipped"):
+                self.skipped.append((iteration, str(line["skipped"])))
         elif kind == "eval":
-            self._add_eval(line)
+            metrics = line.get("metrics")
+            if not isinstance(metrics, dict):
+                raise ValueError("without metrics")
+            iteration, seconds = _place(line)
+            series = self.evals.setdefault(str(line.get("split", "valid")), Series())
+            series.rewind(iteration - 1)
+            series.add(iteration, seconds, numbers(metrics))
         elif kind == "end":
             self.end = line
         else:
             raise ValueError("of unknown kind")
-
-    def _add_eval(self, line: dict[str, Any]) -> None:
-        metrics = line.get("metrics")
-        if not isinstance(metrics, dict):
-            raise ValueError("without metrics")
-        record = Record(*_place(line), numbers(metrics))
-        earlier = self.evals.setdefault(str(line.get("split", "valid")), [])
-        while earlier and earlier[-1].iteration >= record.iteration:
-            earlier.pop()
-        earlier.append(record)
 
 
 def number(value: object) -> float | None:
     """The value as a float if it is a number, and None if it is anything else.
 
     Returns:
-        A float, maybe NaN or infinite; None for strings, lists, booleans and null.
+        A float, maybe NaN, infinite if it is beyond ``HUGE``; None for strings, lists, booleans
+        and null.
 
     Example:
-        >>> number(3), number("3"), number(True), number(10**400)
-        (3.0, None, None, inf)
+        >>> number(3), number("3"), number(True), number(10**400), number(-1e308)
+        (3.0, None, None, inf, -inf)
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value)
-    except OverflowError:
+    if abs(value) > HUGE:
         return math.inf if value > 0 else -math.inf
+    return float(value)
 
 
 def numbers(values: dict[str, Any], leave_out: Iterable[str] = ()) -> dict[str, float]:
@@ -134,37 +195,52 @@ def _place(line: dict[str, Any]) -> tuple[int, float]:
     iteration, seconds = number(line.get("iteration")), number(line.get("seconds"))
     if iteration is None or seconds is None or not math.isfinite(iteration + seconds):
         raise ValueError("without an iteration or its seconds")
+    if not -1 <= iteration < 2**63:
+        raise ValueError("of an impossible iteration")
     return int(iteration), seconds
 
 
-def parse_records(text: str) -> Records:
-    r"""Read the text of a ``metrics.jsonl``.
+def parse_records(lines: Iterable[bytes]) -> Records:
+    r"""Read the lines of a ``metrics.jsonl``, one at a time.
 
     Args:
-        text: The whole file; a last line without its newline is one that was being written.
+        lines: The file; a last line without its newline is one that was being written.
 
     Returns:
-        What could be read, with a note on everything that could not.
+        What could be read, with a note on everything that could not. Lines of steps that thinning
+        leaves out are not parsed, and their damage is not noticed.
 
     Example:
-        >>> text = '{"kind":"step","iteration":1,"seconds":0.5,"loss":2.0}\n{"kind":"ste'
-        >>> records = parse_records(text)
+        >>> step = b'{"kind":"step","iteration":1,"seconds":0.5,"loss":2.0}\n'
+        >>> records = parse_records([step, b'{"kind":"ste'])
         >>> len(records.steps), records.problems
         (1, ['line 2 is torn: the run was stopped while writing it'])
     """
     records = Records()
     faults: dict[str, list[int]] = {}
-    last = text.count("\n") + 1
-    for number_of_line, entry in parse_lines(text):
+    left_out: tuple[int, bytes] | None = None
+
+    def read(place: int, line: bytes) -> None:
+        entry = parse_line(line.decode("utf-8", errors="replace"))
         try:
             if entry is None:
-                torn = number_of_line == last
+                torn = not line.endswith(b"\n")
                 raise ValueError(
                     "torn: the run was stopped while writing it" if torn else "not a JSON object"
                 )
             records.add(entry)
         except ValueError as fault:
-            faults.setdefault(str(fault), []).append(number_of_line)
+            faults.setdefault(str(fault), []).append(place)
+
+    for place, line in enumerate(lines, start=1):
+        whole_step = line.startswith(b'{"kind": "step"') and line.endswith(b"}\n")
+        if whole_step and b'"skipped"' not in line and records.steps.skips():
+            left_out = place, line
+        elif not line.isspace():
+            left_out = None
+            read(place, line)
+    if left_out is not None:  # The last step tells how long the run was.
+        read(*left_out)
     records.problems = [_sentence(fault, where) for fault, where in faults.items()]
     return records
 

@@ -8,16 +8,20 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from snopt.lab.report.curves import STEPS, Quantity, table_of
+from snopt.lab.report.curves import Quantity, table_of
 from snopt.lab.report.groups import Group
 from snopt.lab.report.read import Run
-from snopt.lab.report.records import number
+from snopt.lab.report.records import STEPS, Floats, number
 
 # Metrics to be made small, for runs whose config does not tell.
 LESS_IS_BETTER = re.compile(r"loss|nll|bpd|err|mse|mae|rmse|perplexity|divergence", re.IGNORECASE)
+
+# Smaller differences of costs are not worth pointing at.
+NOTICEABLE = 0.02
 
 
 @dataclass(frozen=True)
@@ -88,31 +92,22 @@ class Stat:
 
 @dataclass(frozen=True)
 class Summary:
-    """A group in numbers; None where nothing was recorded.
+    """A group in numbers.
 
     Attributes:
         group: The group.
         states: How many runs are in which state.
-        final: The metric at the end.
-        best: The best that was met on the way.
-        seconds_to_target: Training seconds to the target, of the runs that reached it.
-        iterations_to_target: Updates to the target, likewise.
-        seconds_per_iteration: Median time of an update.
-        nfe_forward: Median evaluations of the field in a forward pass.
-        nfe_backward: The same in a backward pass.
-        memory_mb: Peak memory.
+        stats: By name of ``COLUMNS``; None where nothing was recorded.
     """
 
     group: Group
     states: Counter[str]
-    final: Stat | None
-    best: Stat | None
-    seconds_to_target: Stat | None
-    iterations_to_target: Stat | None
-    seconds_per_iteration: Stat | None
-    nfe_forward: Stat | None
-    nfe_backward: Stat | None
-    memory_mb: Stat | None
+    stats: dict[str, Stat | None]
+
+    def whole(self, name: str) -> Stat | None:
+        """Return a number that every seed took part in; a mean over some may be luck."""
+        found = self.stats[name]
+        return found if found is not None and found.count == len(self.group.runs) else None
 
 
 def measure_of(
@@ -129,9 +124,9 @@ def measure_of(
     """
     runs = [run for group in groups for run in group.runs]
     metric, mode = _metric_and_mode(runs)
-    recorded = Counter(
-        split for run in runs for split, records in run.records.evals.items() for _ in records
-    )
+    recorded: Counter[str] = Counter()
+    for run in runs:
+        recorded.update({split: len(series) for split, series in run.records.evals.items()})
     split = max(recorded, key=lambda name: (recorded[name], name == "valid"), default="valid")
     tested = any("test" in _finals(run) for run in runs)
     other = _baseline(groups, baseline)
@@ -150,13 +145,7 @@ def measure_of(
 
 def _metric_and_mode(runs: list[Run]) -> tuple[str, str]:
     told = [metric for run in runs if isinstance(metric := run.told("metric"), str)]
-    measured = [
-        name
-        for run in runs
-        for records in run.records.evals.values()
-        for record in records
-        for name in record.values
-    ]
+    measured = [n for run in runs for series in run.records.evals.values() for n in series.values]
     others = [name for name in measured if name != "loss"]
     metric = next(iter([*told, *others, "loss"]))
     modes = [str(mode) for run in runs if (mode := run.told("mode")) in ("max", "min")]
@@ -234,30 +223,38 @@ def seconds_per_iteration(run: Run) -> float | None:
         Seconds, or None without two records.
     """
     steps = run.records.steps
-    places = np.array([(step.iteration, step.seconds) for step in steps], dtype=float)
-    if len(places) < 2:
+    if len(steps) < 2:
         return None
-    iterations, seconds = np.diff(places, axis=0).T
-    return float(np.median(seconds / iterations))
+    return float(np.median(np.diff(steps.seconds) / np.diff(steps.iteration)))
 
 
-def median_of(run: Run, name: str) -> float | None:
-    """Median over the updates of something recorded at each.
-
-    Returns:
-        The median, or None if it was not recorded.
-    """
+def _steps_of(run: Run, name: str, reduce: Callable[[Floats], float]) -> float | None:
+    """Reduce what was recorded at every update to one number."""
     values = table_of(run, Quantity(STEPS, name))[:, 2]
-    return float(np.median(values)) if len(values) else None
+    return float(reduce(values)) if len(values) else None
 
 
-def peak_of(run: Run, name: str) -> float | None:
-    """Greatest value over the updates of something recorded at each.
+def _to_target(part: int) -> Column:
+    def value(run: Run, measure: Measure) -> float | None:
+        reached = time_to_target(run, measure)
+        return None if reached is None else reached[part]
 
-    Returns:
-        The maximum, or None if it was not recorded.
-    """
-    return max(table_of(run, Quantity(STEPS, name))[:, 2].tolist(), default=None)
+    return value
+
+
+Column: TypeAlias = Callable[[Run, Measure], float | None]
+METRICS: dict[str, Column] = {"final": final_value, "best": best_value}
+COSTS: dict[str, Column] = {
+    "seconds to target": _to_target(0),
+    "iterations to target": _to_target(1),
+    "seconds / iteration": lambda run, _: seconds_per_iteration(run),
+    "NFE forward": lambda run, _: _steps_of(run, "nfe_forward", np.median),
+    "NFE backward": lambda run, _: _steps_of(run, "nfe_backward", np.median),
+    "memory, MB": lambda run, _: _steps_of(run, "memory_mb", np.max),
+}
+"""What is to be small; the ratio to the baseline's is shown too."""
+COLUMNS = METRICS | COSTS
+"""The numbers of a run by name, in the order of the table."""
 
 
 def stat(values: Iterable[float | None]) -> Stat | None:
@@ -287,20 +284,27 @@ def summarize(group: Group, measure: Measure) -> Summary:
         group: The group.
         measure: What its task is compared by.
     """
+    stats = {
+        name: stat(value(run, measure) for run in group.runs) for name, value in COLUMNS.items()
+    }
+    return Summary(group, Counter(run.state for run in group.runs), stats)
 
-    def over_seeds(of_run: Callable[[Run], float | None]) -> Stat | None:
-        return stat(of_run(run) for run in group.runs)
 
-    reached = [when for run in group.runs if (when := time_to_target(run, measure)) is not None]
-    return Summary(
-        group=group,
-        states=Counter(run.state for run in group.runs),
-        final=over_seeds(lambda run: final_value(run, measure)),
-        best=over_seeds(lambda run: best_value(run, measure)),
-        seconds_to_target=stat(seconds for seconds, _ in reached),
-        iterations_to_target=stat(iterations for _, iterations in reached),
-        seconds_per_iteration=over_seeds(seconds_per_iteration),
-        nfe_forward=over_seeds(lambda run: median_of(run, "nfe_forward")),
-        nfe_backward=over_seeds(lambda run: median_of(run, "nfe_backward")),
-        memory_mb=over_seeds(lambda run: peak_of(run, "memory_mb")),
-    )
+def differ(one: Stat, other: Stat, *, cost: bool) -> bool:
+    """Tell whether two means differ by more than chance would make them.
+
+    By more than their two deviations; and by ``NOTICEABLE`` if it is a cost, or if there is one
+    seed only, which has no deviation.
+
+    Example:
+        >>> differ(Stat(0.98, 0.001, 3), Stat(0.97, 0.001, 3), cost=False)
+        True
+        >>> differ(Stat(0.98, 0.001, 3), Stat(0.97, 0.01, 3), cost=False)
+        False
+        >>> differ(Stat(1.00, 0.001, 3), Stat(1.01, 0.001, 3), cost=True)
+        False
+    """
+    distance = abs(one.mean - other.mean)
+    least = NOTICEABLE * max(abs(one.mean), abs(other.mean))
+    relative = cost or min(one.count, other.count) == 1
+    return distance > one.sd + other.sd and (distance >= least or not relative)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from snopt.base.errors import unknown
 from snopt.lab.report.groups import Group, group_runs
 from snopt.lab.report.read import Run
 from snopt.lab.report.summary import (
+    COLUMNS,
+    COSTS,
     Measure,
     Stat,
     Summary,
     best_value,
+    differ,
     final_value,
     measure_of,
     summarize,
@@ -111,25 +114,17 @@ def stat_text(stat: Stat | None) -> str:
 def summary_table(comparison: Comparison) -> Table:
     """One row per optimizer."""
     measure, summaries = comparison.measure, comparison.summaries
-    base = next(row for row in summaries if row.group.label == measure.baseline)
     columns: dict[str, list[Cell]] = {
         "optimizer": [row.group.label for row in summaries],
         "seeds": [Marked(str(len(row.group.runs)), _states_text(row)) for row in summaries],
     }
-
-    def add(heading: str, pick: Callable[[Summary], Stat | None], mode: str, ratio: bool) -> None:
-        cells = _cells(summaries, pick, mode, pick(base) if ratio else None)
-        if any(cell != NOTHING for cell in cells):
-            columns[heading] = cells
-
-    add(f"final {measure.final_split} {measure.metric}", lambda row: row.final, measure.mode, False)
-    add(f"best {measure.split} {measure.metric}", lambda row: row.best, measure.mode, False)
-    add("seconds to target", lambda row: row.seconds_to_target, "min", True)
-    add("iterations to target", lambda row: row.iterations_to_target, "min", True)
-    add("seconds / iteration", lambda row: row.seconds_per_iteration, "min", True)
-    add("NFE forward", lambda row: row.nfe_forward, "min", True)
-    add("NFE backward", lambda row: row.nfe_backward, "min", True)
-    add("memory, MB", lambda row: row.memory_mb, "min", True)
+    headings = {
+        "final": f"final {measure.final_split} {measure.metric}",
+        "best": f"best {measure.split} {measure.metric}",
+    }
+    for name in COLUMNS:
+        if any(row.stats[name] is not None for row in summaries):
+            columns[headings.get(name, name)] = _cells(comparison, name)
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return Table(_summary_caption(measure), list(columns), rows)
 
@@ -138,39 +133,40 @@ def _summary_caption(measure: Measure) -> str:
     target = f"Target: {measure.target_text} ({measure.origin}). " if measure.target_text else ""
     return (
         f"{target}Mean ± standard deviation over seeds; × is the ratio to {measure.baseline}. "
-        "Seconds count training, not evaluation. An iteration's seconds and evaluations of the "
-        "field (NFE) are medians over the run, memory is the peak."
+        "The best of a column is marked if it differs from all others by more than the "
+        "deviations. Seconds count training, not evaluation. An iteration's seconds and "
+        "evaluations of the field (NFE) are medians over the run, memory is the peak."
     )
 
 
-def _cells(
-    summaries: Sequence[Summary],
-    pick: Callable[[Summary], Stat | None],
-    mode: str,
-    base: Stat | None,
-) -> list[Cell]:
-    stats = [pick(row) for row in summaries]
-    # Best can only be what all seeds have taken part in, and where all are alike, none is.
-    whole = [
-        stat.mean
-        for row, stat in zip(summaries, stats, strict=True)
-        if stat is not None and stat.count == len(row.group.runs)
-    ]
-    best = (max if mode == "max" else min)(whole, default=None)
+def _cells(comparison: Comparison, name: str) -> list[Cell]:
+    best, rivals = _winner(comparison, name)
+    by_label = {row.group.label: row for row in comparison.summaries}
+    base = by_label[comparison.measure.baseline].stats[name]
     cells: list[Cell] = []
-    for row, stat in zip(summaries, stats, strict=True):
+    for row in comparison.summaries:
+        stat, seeds, notes = row.stats[name], len(row.group.runs), []
         if stat is None:
             cells.append(NOTHING)
             continue
-        seeds = len(row.group.runs)
-        notes = []
-        if base is not None and stat is not base and base.mean > 0:
+        if name in COSTS and base is not None and stat is not base and base.mean > 0:
             notes.append(f"{stat.mean / base.mean:.2f}×")
         if stat.count < seeds:
             notes.append(f"{stat.count} of {seeds} seeds")
-        is_best = stat.count == seeds and stat.mean == best and len(set(whole)) > 1
-        cells.append(Marked(stat_text(stat), ", ".join(notes), is_best))
+        alone = row is best and not rivals and len(comparison.summaries) > 1
+        cells.append(Marked(stat_text(stat), ", ".join(notes), alone))
     return cells
+
+
+def _winner(comparison: Comparison, name: str) -> tuple[Summary | None, list[Summary]]:
+    """Who is best in a column, of those whose seeds all have the number; and who is as good."""
+    whole = [(row, stat) for row in comparison.summaries if (stat := row.whole(name)) is not None]
+    if not whole:
+        return None, []
+    most = name not in COSTS and comparison.measure.mode == "max"
+    best, top = (max if most else min)(whole, key=lambda pair: pair[1].mean)
+    alike = [row for row, stat in whole if not differ(top, stat, cost=name in COSTS)]
+    return best, [row for row in alike if row is not best]
 
 
 def _states_text(row: Summary) -> str:
@@ -206,9 +202,9 @@ def runs_table(comparisons: Sequence[Comparison]) -> Table:
 
 def _progress(run: Run) -> tuple[str, str]:
     steps = run.records.steps
-    if not steps:
+    if not len(steps):
         return NOTHING, NOTHING
-    return str(steps[-1].iteration), number_text(steps[-1].seconds)
+    return str(steps.iteration[-1]), number_text(steps.seconds[-1])
 
 
 def _value_text(value: float | None) -> str:
@@ -229,39 +225,55 @@ def headline(comparison: Comparison) -> str:
     """The comparison in a sentence.
 
     Returns:
-        Who reached the target first and how the baseline fared, or who came out best.
+        Who reached the target first, or else who came out best, with the spread over seeds; no one
+        is named the winner where others are within that spread.
     """
-    measure = comparison.measure
-    by_label = {row.group.label: row for row in comparison.summaries}
-    timed = {
-        label: row.seconds_to_target
-        for label, row in by_label.items()
-        # A mean over the lucky seeds alone is no time to boast of.
-        if row.seconds_to_target and row.seconds_to_target.count == len(row.group.runs)
-    }
+    name, measure = "seconds to target", comparison.measure
+    timed = [row for row in comparison.summaries if row.whole(name) is not None]
     if len(timed) < 2 or not measure.target_text:
         return _best_final(comparison)
-    first = min(timed, key=lambda label: timed[label].mean)
-    others = sorted((label for label in timed if label != first), key=lambda k: timed[k].mean)
-    rivals = [measure.baseline] if measure.baseline in others else others[:1]
-    told = ", ".join(
-        f"{label} took {timed[label].mean / timed[first].mean:.2f} times as long"
-        for label in rivals
-        if timed[first].mean > 0
+    best, rivals = _winner(comparison, name)
+    assert best is not None
+    others = sorted((row for row in timed if row is not best), key=lambda row: _mean(row, name))
+    late = [row.group.label for row in comparison.summaries if row not in timed]
+    missed = f" Not every seed of {_listed(late)} reached it." if late else ""
+    if rivals:
+        told = ", ".join(_told(row, name, " s") for row in (best, *rivals))
+        return f"No clear first to {measure.target_text}: {told}.{missed}"
+    baseline = [row for row in others if row.group.label == measure.baseline]
+    told = "".join(
+        f"; {row.group.label} took {_mean(row, name) / _mean(best, name):.2f} times as long"
+        for row in baseline or others[:1]
+        if _mean(best, name) > 0
     )
-    sentence = f"{first} was first to {measure.target_text}, in {timed[first].mean:.3g} s"
-    return f"{sentence}; {told}." if told else f"{sentence}."
+    time = f"{stat_text(best.stats[name])} s"
+    return f"{best.group.label} was first to {measure.target_text}, in {time}{told}.{missed}"
 
 
 def _best_final(comparison: Comparison) -> str:
     measure = comparison.measure
-    finals = {row.group.label: row.final.mean for row in comparison.summaries if row.final}
-    if not finals:
+    ended = [row for row in comparison.summaries if row.stats["final"] is not None]
+    best, rivals = _winner(comparison, "final")
+    if not ended:
         return "Nothing has been evaluated yet."
-    pick = max if measure.mode == "max" else min
-    best = pick(finals, key=lambda label: finals[label])
-    value = f"{measure.final_split} {measure.metric} {number_text(finals[best])}"
-    if len(finals) == 1:
-        return f"{best}: {value}."
-    alike = len(set(finals.values())) == 1
-    return f"All ended with {value}." if alike else f"{best} ended with the best: {value}."
+    value = f"{measure.final_split} {measure.metric}"
+    if best is None or len(ended) == 1:
+        row = best or ended[0]
+        return f"{row.group.label}: {value} {stat_text(row.stats['final'])}."
+    if rivals:
+        told = ", ".join(_told(row, "final") for row in (best, *rivals))
+        return f"No clear best {value}: {told}."
+    return f"{best.group.label} ended with the best {value}: {stat_text(best.stats['final'])}."
+
+
+def _mean(row: Summary, name: str) -> float:
+    stat = row.stats[name]
+    return math.nan if stat is None else stat.mean
+
+
+def _told(row: Summary, name: str, unit: str = "") -> str:
+    return f"{row.group.label} {stat_text(row.stats[name])}{unit}"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))

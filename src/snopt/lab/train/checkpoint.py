@@ -40,6 +40,7 @@ class Progress:
     Attributes:
         iteration: Updates made; it determines which examples come next.
         seconds: Seconds of training, evaluation not counted.
+        cpu_seconds: Seconds that the processor worked for it, all threads added up.
         skipped: How many of the latest iterations, in a row, made no update.
         trouble: Why the latest skipped iteration made none.
         evaluated: The iteration of the latest evaluation on the validation examples.
@@ -49,16 +50,18 @@ class Progress:
 
     iteration: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     skipped: int = 0
     trouble: str = ""
     evaluated: int | None = None
     best: float | None = None
     last: dict[str, Metrics] = field(default_factory=dict)
 
-    def advance(self, seconds: float, skipped: str | None) -> None:
+    def advance(self, seconds: float, skipped: str | None, cpu_seconds: float = 0.0) -> None:
         """Count one iteration; ``skipped`` says why it made no update."""
         self.iteration += 1
         self.seconds += seconds
+        self.cpu_seconds += cpu_seconds
         self.skipped = 0 if skipped is None else self.skipped + 1
         self.trouble = skipped or self.trouble
 

@@ -255,7 +255,7 @@ def _loop(run: Run, order: Order) -> Status:
         run.evaluate("valid")
     while (status := run.verdict()) is None:
         meter.reset()
-        begun = time.perf_counter()
+        begun, begun_cpu = time.perf_counter(), time.process_time()
         batch = to_device(task.train.batch(order.indices(progress.iteration)), world.device)
         loss, skipped = update(batch)
         lr = float(rate["lr"])
@@ -264,13 +264,15 @@ def _loop(run: Run, order: Order) -> Status:
         evaluation_due = (progress.iteration + 1) % evaluate_every == 0
         if evaluation_due and world.device.type == "cuda":
             torch.cuda.synchronize(world.device)  # Queued work is training, not evaluation.
-        progress.advance(time.perf_counter() - begun, skipped)
+        spent, spent_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
+        progress.advance(spent, skipped, spent_cpu)
         if progress.iteration % config.record_every == 0:
             run.record.add(
                 "step",
                 iteration=progress.iteration,
                 epoch=order.epoch(progress.iteration - 1),
                 seconds=round(progress.seconds, 6),
+                cpu_seconds=round(progress.cpu_seconds, 6),
                 loss=loss,
                 lr=lr,
                 **meter.read(),

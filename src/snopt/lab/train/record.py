@@ -14,7 +14,7 @@ from snopt.lab.train.checkpoint import Progress
 from snopt.lab.train.folder import RunFolderError, as_json, now, replace_text, writing
 from snopt.lab.train.task import Listener
 
-__all__ = ["Record", "parse_lines", "read_records", "rewind"]
+__all__ = ["Record", "parse_line", "parse_lines", "read_records", "rewind"]
 
 #: Bytes reserved on the disk, so that a run that fills it can still record why it failed.
 RESERVE = 16 * 1024
@@ -32,11 +32,16 @@ def parse_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                value = None
-            yield number, value if isinstance(value, dict) else None
+            yield number, parse_line(line)
+
+
+def parse_line(line: str) -> dict[str, Any] | None:
+    """Parse one JSON object; None if the line holds none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def read_records(folder: str | Path) -> list[dict[str, Any]]:

@@ -12,10 +12,9 @@ from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.iterations import amortised, measure_iterations, typical_ratio
 from snopt.lab.paper.jobs import Measurement
-from snopt.lab.paper.names import METHODS, TASKS
+from snopt.lab.paper.names import METHODS, TASKS, color_of
 from snopt.lab.paper.published import PublishedTable, published
 from snopt.lab.paper.scales import configuration
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["COMPLEXITY"]
 
@@ -41,7 +40,8 @@ def measurement(space: Space, task: str) -> Measurement:
         found = measure_iterations(configs, ROUNDS[space.scale])
         return {**found, "model": asdict(configs["adam"].model)}
 
-    return Measurement(space.measurement(f"complexity-{task}"), measure)
+    settings = (configs_of(task, space.scale), ROUNDS[space.scale])
+    return Measurement(space.measurement(f"complexity-{task}"), measure, settings)
 
 
 def measurements(space: Space) -> dict[str, Measurement]:
@@ -146,7 +146,7 @@ def draw(figure: Any, found: Result) -> None:
         width = 0.8 / len(methods)
         for k, (method, ratios) in enumerate(methods.items()):
             places = [i + (k - (len(methods) - 1) / 2) * width for i in range(len(ratios))]
-            color = "#c9ced6" if method == PAPER else PALETTE[k]
+            color = "#c9ced6" if method == PAPER else color_of(method)
             axis.bar(places, list(ratios.values()), width, color=color, label=method)
         tasks = list(next(iter(methods.values())))
         axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)

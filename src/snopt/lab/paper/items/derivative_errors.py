@@ -13,13 +13,13 @@ from torch.nn import functional
 
 from snopt.lab.config import Scale
 from snopt.lab.data import DataNotFound, load
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.derivatives import PRODUCTS, Truth, fine_truth, measure_errors, truth
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import CASES, Problem, conv, image, mlp
 from snopt.lab.paper.published import published
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["DERIVATIVE_ERRORS"]
 
@@ -117,7 +117,7 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
                 true=case.true,
             )
             folder = space.measurement(f"adj2-error-{name}-{method}")
-            made[name, method] = Measurement(folder, measure)
+            made[name, method] = Measurement(folder, measure, (grades, case.contenders))
     return made
 
 

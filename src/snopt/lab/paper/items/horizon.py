@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, Scale
-from snopt.lab.paper.arms import Arm, finals, finals_text, runs_of, trainings
+from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
+from snopt.lab.optimizers.registry import PALETTE
+from snopt.lab.paper.arms import (
+    Arm,
+    Found,
+    arm_item,
+    cpu_seconds,
+    finals,
+    runs_of,
+    tuned_arms,
+)
 from snopt.lab.paper.curves import clean, curve, plot
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
 from snopt.lab.paper.published import published
-from snopt.lab.paper.scales import cut_note
-from snopt.lab.paper.tuning import tuned
 from snopt.lab.report.curves import Quantity
-from snopt.lab.report.figures import PALETTE
-from snopt.lab.report.read import Run
 
 __all__ = ["FIXED", "LEARNED"]
 
@@ -35,103 +41,93 @@ the authors' scripts for CIFAR10, whose program divides the slope of the mean lo
 size, 128, once more."""
 EVERY: dict[Scale, int] = {"smoke": 1, "cpu": 10, "full": 50}
 """Iterations between two updates of t1: 50 in the authors' scripts, 50 to 100 in the paper."""
-LONGER = 2
-"""At scale ``cpu`` these runs are so many times as long as the others: t1 moves slowly."""
 
 
 def _tasks(space: Space) -> list[str]:
     return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
 
 
-def base(space: Space, task: str) -> tuple[Experiment | None, list[Job]]:
-    """Return a task trained by Adam at its chosen rate, and the tuning that is still to do."""
-    config, waiting = tuned(space, task, "adam")
-    if config is None or space.scale != "cpu":
-        return config, waiting
-    length, every = config.train.iterations or 1, config.train.evaluate_every or 1
-    return replace(
-        config,
-        train=replace(config.train, iterations=LONGER * length, evaluate_every=LONGER * every),
-    ), waiting
+def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
+    """Return Adam at its chosen rate, from one t1 with one policy."""
+    horizon = HorizonConfig()
+    if policy != "fixed":
+        horizon = HorizonConfig(policy, penalty=PENALTIES[t1], every=EVERY[space.scale])
+    [arm] = tuned_arms(space, task, ("adam",))
+    config = replace(arm.config, solver=replace(arm.config.solver, horizon=t1), horizon=horizon)
+    return replace(arm, name=f"adam-t1={t1:g}-{policy}", config=config, title=POLICIES[policy])
+
+
+def _time(found: Found) -> float | None:
+    """Return the CPU seconds of training in percent of those with t1 fixed to 1."""
+    reference = Found(found.space, _at(found.space, found.arm.config.task, START, "fixed"))
+    ours, whole = (mean_of(map(cpu_seconds, each.runs)) for each in (found, reference))
+    return 100 * ours / whole if ours and whole else None
+
+
+def _nfe(found: Found) -> float | None:
+    """Return the mean number of evaluations of the field an iteration."""
+    columns = [run.records.steps.values for run in found.runs if len(run.records.steps)]
+    return mean_of(
+        forward + backward
+        for each in columns
+        for forward, backward in zip(each["nfe_forward"], each["nfe_backward"], strict=True)
+    )
 
 
 # -------------------------------------------------------------------------------------- learned
 
 
-def learned_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
+def learned_arms(space: Space, task: str) -> list[Arm]:
     """Return the arms of both starts: 1, and far too short."""
-    config, waiting = base(space, task)
-    if config is None:
-        return [], waiting
     starts = [START] if space.scale == "cpu" and task != "mnist" else [*PENALTIES]
-    arms = []
-    for start in starts:
-        begun = replace(config, solver=replace(config.solver, horizon=start))
-        for policy in POLICIES:
-            horizon = HorizonConfig()
-            if policy != "fixed":
-                horizon = HorizonConfig(policy, penalty=PENALTIES[start], every=EVERY[space.scale])
-            elif start != START:
-                continue
-            arms.append(Arm(f"adam-t1={start:g}-{policy}", replace(begun, horizon=horizon)))
-    return arms, waiting
+    return [
+        _at(space, task, start, policy)
+        for start in starts
+        for policy in POLICIES
+        if policy != "fixed" or start == START
+    ]
 
 
-def _learned_jobs(space: Space) -> list[Job]:
-    made: list[Job] = []
-    for task in _tasks(space):
-        arms, waiting = learned_arms(space, task)
-        made += waiting or trainings(space, arms)
-    return made
-
-
-def _learned_result(space: Space) -> Result:
+def _learned_columns() -> dict[str, Callable[[Found], Cell] | None]:
     paper = published("table:adap-t1")
-    rows: list[list[Cell]] = []
+
+    def published_too(found: Found) -> str:
+        config = found.arm.config
+        row = ROWS.get(config.horizon.policy, "-") if config.solver.horizon == START else "-"
+        return f"{paper.text(row, 'train_time')} / {paper.text(row, 'accuracy')}"
+
+    def penalty(found: Found) -> str:
+        horizon = found.arm.config.horizon
+        return "-" if horizon.policy == "fixed" else f"{horizon.penalty:.2g}"
+
+    def end(found: Found) -> float:
+        t1 = curve(found.runs, Quantity("training", "horizon"))
+        return t1["mean"][-1] if t1 else found.arm.config.solver.horizon
+
+    return {
+        "data set": None,
+        "t1 at first": lambda found: f"{found.arm.config.solver.horizon:g}",
+        "policy": lambda found: found.arm.title,
+        "penalty": penalty,
+        "t1 at the end": end,
+        "time, % of t1 = 1": _time,
+        "evaluations": _nfe,
+        "test accuracy, %": None,
+        f"paper, CIFAR10, Table {paper.number}: time / accuracy": published_too,
+    }
+
+
+def _learned_curves(space: Space) -> dict[str, Any]:
     curves: dict[str, Any] = {}
     for task in _tasks(space):
-        reference: float | None = None
-        for arm in learned_arms(space, task)[0]:
+        for arm in learned_arms(space, task):
+            title = f"{TASKS[task]}, t1 = {arm.config.solver.horizon:g} at first"
             runs = runs_of(space, arm)
-            start, policy = arm.config.solver.horizon, arm.config.horizon.policy
-            seconds = mean_of(_seconds(run) for run in runs)
-            if policy == "fixed":
-                reference = seconds
-            time = 100 * seconds / reference if seconds and reference else None
-            t1 = curve(runs, Quantity("training", "horizon"))
-            group = curves.setdefault(f"{TASKS[task]}, t1 = {start:g} at first", {})
-            group[POLICIES[policy]] = {
-                "t1": t1,
+            curves.setdefault(title, {})[arm.title] = {
+                "t1": curve(runs, Quantity("training", "horizon")),
                 "validation accuracy": curve(runs, Quantity("valid", "accuracy")),
             }
-            row = ROWS.get(policy, "-") if start == START else "-"
-            penalty = "-" if policy == "fixed" else f"{arm.config.horizon.penalty:.2g}"
-            rows.append(
-                [
-                    TASKS[task],
-                    f"{start:g}",
-                    POLICIES[policy],
-                    penalty,
-                    t1["mean"][-1] if t1 else start,
-                    time,
-                    _nfe(runs),
-                    finals_text(space, arm),
-                    f"{paper.text(row, 'train_time')} / {paper.text(row, 'accuracy')}",
-                ]
-            )
-    columns = [
-        "data set",
-        "t1 at first",
-        "policy",
-        "penalty",
-        "t1 at the end",
-        "time, % of t1 = 1",
-        "evaluations",
-        "test accuracy, %",
-        f"paper, CIFAR10, Table {paper.number}: time / accuracy",
-    ]
-    caption = "Learning t1 with the parameters; Adam trains the parameters."
-    return Result([Table(caption, columns, rows)], [*_settings(space), *_cuts(space)], curves)
+    return curves
 
 
 def _settings(space: Space) -> list[str]:
@@ -148,23 +144,6 @@ def _settings(space: Space) -> list[str]:
     ]
 
 
-def _cuts(space: Space) -> list[str]:
-    """Say what was cut of each data set."""
-    longer = LONGER if space.scale == "cpu" else 1
-    notes = [cut_note(task, space.scale, longer) for task in _tasks(space)]
-    return [note for note in notes if note]
-
-
-def _seconds(run: Run) -> float | None:
-    return run.records.steps[-1].seconds if run.records.steps else None
-
-
-def _nfe(runs: list[Run]) -> float | None:
-    """Return the mean number of evaluations of the field an iteration."""
-    counts = [record.values for run in runs for record in run.records.steps]
-    return mean_of(each["nfe_forward"] + each["nfe_backward"] for each in counts)
-
-
 def draw_learned(figure: Any, result: Result) -> None:
     """Draw t1 and accuracy against iterations, a row a data set and start."""
     figure.set_size_inches(9, 2.6 * len(result.curves))
@@ -179,69 +158,36 @@ def draw_learned(figure: Any, result: Result) -> None:
     axes[0, 0].legend(frameon=False, fontsize=8)
 
 
-LEARNED = Item(
+LEARNED = arm_item(
     "adap-t1",
     ("table:adap-t1", "fig:adap-t1b", "fig:app-adap-t1b"),
     "Learning the integration time",
-    _learned_jobs,
-    _learned_result,
-    draw_learned,
+    _tasks,
+    learned_arms,
+    {"Learning t1 with the parameters; Adam trains the parameters.": _learned_columns()},
+    notes=_settings,
+    curves=_learned_curves,
+    draw=draw_learned,
 )
 
 # ---------------------------------------------------------------------------------------- fixed
 
 
-def fixed_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
+def fixed_arms(space: Space, task: str) -> list[Arm]:
     """Return an arm for each value of t1."""
-    config, waiting = base(space, task)
-    if config is None:
-        return [], waiting
-    times = FIXED_TIMES[::2] if space.scale == "smoke" else FIXED_TIMES
-    return [
-        Arm(f"adam-t1={t1:g}-fixed", replace(config, solver=replace(config.solver, horizon=t1)))
-        for t1 in times
-    ], waiting
+    times = FIXED_TIMES[1::2] if space.scale == "smoke" else FIXED_TIMES
+    return [_at(space, task, t1, "fixed") for t1 in times]
 
 
-def _fixed_jobs(space: Space) -> list[Job]:
-    made: list[Job] = []
-    for task in _tasks(space):
-        arms, waiting = fixed_arms(space, task)
-        made += waiting or trainings(space, arms)
-    return made
-
-
-def _fixed_result(space: Space) -> Result:
-    rows: list[list[Cell]] = []
+def _fixed_curves(space: Space) -> dict[str, Any]:
     curves: dict[str, Any] = {}
     for task in _tasks(space):
-        arms = fixed_arms(space, task)[0]
-        seconds = [mean_of(_seconds(run) for run in runs_of(space, arm)) for arm in arms]
-        longest = seconds[-1]
-        for arm, found in zip(arms, seconds, strict=True):
-            accuracy = finals(space, arm)
-            t1 = arm.config.solver.horizon
-            time = 100 * found / longest if found and longest else None
-            rows.append(
-                [
-                    TASKS[task],
-                    f"{t1:g}",
-                    time,
-                    _nfe(runs_of(space, arm)),
-                    finals_text(space, arm),
-                ]
-            )
+        for arm in fixed_arms(space, task):
+            accuracy, time = finals(space, arm), _time(Found(space, arm))
             if accuracy and time:
-                curves.setdefault(TASKS[task], []).append([t1, time, 100 * accuracy.mean])
-    columns = [
-        "data set",
-        "t1",
-        "time, % of t1 = 1",
-        "evaluations",
-        "test accuracy, %",
-    ]
-    table = Table("Training with Adam at fixed t1.", columns, rows)
-    return Result([table], _cuts(space), curves)
+                point = [arm.config.solver.horizon, time, 100 * accuracy.mean]
+                curves.setdefault(TASKS[task], []).append(point)
+    return curves
 
 
 def draw_fixed(figure: Any, result: Result) -> None:
@@ -257,11 +203,21 @@ def draw_fixed(figure: Any, result: Result) -> None:
     left.legend(frameon=False, fontsize=8)
 
 
-FIXED = Item(
+FIXED = arm_item(
     "fixed-t1",
     ("fig:adap-t1", "fig:app-adap-t1a"),
     "Accuracy and time for fixed integration times",
-    _fixed_jobs,
-    _fixed_result,
-    draw_fixed,
+    _tasks,
+    fixed_arms,
+    {
+        "Training with Adam at fixed t1.": {
+            "data set": None,
+            "t1": lambda found: f"{found.arm.config.solver.horizon:g}",
+            "time, % of t1 = 1": _time,
+            "evaluations": _nfe,
+            "test accuracy, %": None,
+        }
+    },
+    curves=_fixed_curves,
+    draw=draw_fixed,
 )

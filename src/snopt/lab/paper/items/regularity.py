@@ -34,8 +34,8 @@ EXAMPLES = 512
 BATCH = 128
 
 
-def arms_of(space: Space) -> tuple[list[Arm], list[Job]]:
-    """Return the trained methods, and the tuning that is still to do."""
+def arms_of(space: Space) -> list[Arm]:
+    """Return the trained methods."""
     return tuned_arms(space, TASK[space.scale], OPTIMIZERS)
 
 
@@ -46,19 +46,19 @@ def measurements(space: Space, arm: Arm) -> list[Measurement]:
         run = arm.folder(space, seed)
         if failure(run) is None:
             folder = space.measurement(f"reg-{arm.config.task}-{run.name}")
-            made.append(Measurement(folder, partial(measure, arm.config, run)))
+            settings = (arm.config, seed, EXAMPLES, BATCH)
+            made.append(Measurement(folder, partial(measure, arm.config, run), settings))
     return made
 
 
 def jobs(space: Space) -> list[Job]:
-    """List tuning, then trainings, then what is measured on the trained models."""
-    arms, waiting = arms_of(space)
-    if waiting:
-        return waiting
+    """List tuning and trainings, then what is measured on the trained models."""
+    arms = arms_of(space)
     runs = trainings(space, arms)
-    if not all(run.done() for run in runs):
-        return list(runs)
-    return [*runs, *(job for arm in arms for job in measurements(space, arm))]
+    made: list[Job] = [*(job for arm in arms for job in arm.tuning), *runs]
+    if all(run.done() for run in runs):
+        made += [job for arm in arms for job in measurements(space, arm)]
+    return made
 
 
 def measure(config: Experiment, run: Path) -> dict[str, Any]:
@@ -128,7 +128,8 @@ def result(space: Space) -> Result:
     }
     task = TASK[space.scale]
     caption = f"Trained flows on {TASKS.get(task, task)}."
-    return Result([arm_table(caption, space, arms_of(space)[0], columns)], notes(space))
+    found = [Found(space, arm) for arm in arms_of(space)]
+    return Result([arm_table(caption, found, columns)], notes(space))
 
 
 def notes(space: Space) -> list[str]:

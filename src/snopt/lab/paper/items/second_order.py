@@ -7,24 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from snopt.lab.config import OptimizerName
-from snopt.lab.paper.arms import (
-    Arm,
-    Found,
-    arm_jobs,
-    arm_table,
-    arms_of_all,
-    runs_of,
-    tasks_of,
-    tuned_arms,
-)
+from snopt.lab.paper.arms import Arm, Found, arm_item, curves_by_arm, tasks_of, tuned_arms
 from snopt.lab.paper.curves import clean, curve, plot
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space
-from snopt.lab.paper.names import TASKS, mean_of
+from snopt.lab.paper.item import Cell, Result, Space
+from snopt.lab.paper.names import color_of, mean_of
 from snopt.lab.paper.published import published
-from snopt.lab.paper.scales import cut_notes
 from snopt.lab.paper.tuning import FEWER
 from snopt.lab.report.curves import Quantity
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["LBFGS", "RECURSIVE"]
 
@@ -36,27 +25,17 @@ TARGET = 0.9
 # --------------------------------------------------------------------------------------- LBFGS
 
 
-def _lbfgs_tasks(space: Space) -> list[str]:
-    return space.among(("mnist",))
-
-
-def _lbfgs_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
-    return tuned_arms(space, task, ("lbfgs", *SNOPT))
-
-
 def reached(found: Found) -> list[tuple[float, float]]:
     """Return iterations and seconds of the first accuracy at the target, of runs that got there."""
-    first = (
-        next((e for e in evals if e.values.get("accuracy", 0.0) >= TARGET), None)
-        for evals in (run.records.evals.get("valid", []) for run in found.runs)
-    )
-    return [(record.iteration, record.seconds) for record in first if record is not None]
+    tables = [run.records.split("valid").table("accuracy") for run in found.runs]
+    good = [table[table[:, 2] >= TARGET] for table in tables]
+    return [(float(rows[0, 0]), float(rows[0, 1])) for rows in good if len(rows)]
 
 
-def _lbfgs_result(space: Space) -> Result:
+def _lbfgs_columns() -> dict[str, Callable[[Found], Cell] | None]:
     paper = published("table:lbfgs")
     same = ("accuracy", "seconds_per_iteration", "iterations_to_90", "seconds_to_90")
-    columns: dict[str, Callable[[Found], Cell] | None] = {
+    return {
         "method": None,
         "test accuracy, %": None,
         "seconds an iteration": None,
@@ -67,19 +46,18 @@ def _lbfgs_result(space: Space) -> Result:
             paper.text(found.arm.row, column) for column in same
         ),
     }
-    tasks = _lbfgs_tasks(space)
-    arms = arms_of_all(space, tasks, _lbfgs_arms)
-    table = arm_table("LBFGS and SNOpt on MNIST.", space, arms, columns)
-    note = "A step of LBFGS has up to five evaluations of the loss and its gradient."
-    return Result([table], [note, *cut_notes(tasks, space.scale)])
 
 
-LBFGS = Item(
+LBFGS = arm_item(
     "lbfgs",
     ("table:lbfgs",),
     "LBFGS",
-    lambda space: arm_jobs(space, _lbfgs_tasks(space), _lbfgs_arms),
-    _lbfgs_result,
+    lambda space: space.among(("mnist",)),
+    lambda space, task: tuned_arms(space, task, ("lbfgs", *SNOPT)),
+    {"LBFGS and SNOpt on MNIST.": _lbfgs_columns()},
+    notes=lambda space: [
+        "A step of LBFGS has up to five evaluations of the loss and its gradient."
+    ],
 )
 
 # --------------------------------------------------------------------------- recursive adjoint
@@ -91,12 +69,12 @@ def _recursive_tasks(space: Space) -> list[str]:
     return [task for task in tasks_of(space) if task not in ("circle", "gas", "miniboone")]
 
 
-def recursive_arms(space: Space, task: str) -> tuple[list[Arm], list[Job]]:
+def recursive_arms(space: Space, task: str) -> list[Arm]:
     """Return the arms, the recursive adjoint's shorter at scale ``cpu``: its steps are long."""
-    arms, waiting = tuned_arms(space, task, ("recursive", *SNOPT))
-    if space.scale == "cpu":
-        arms = [_shortened(arm) if arm.name in FEWER else arm for arm in arms]
-    return arms, waiting
+    arms = tuned_arms(space, task, ("recursive", *SNOPT))
+    if space.scale != "cpu":
+        return arms
+    return [_shortened(arm) if arm.name in FEWER else arm for arm in arms]
 
 
 def _shortened(arm: Arm) -> Arm:
@@ -106,44 +84,36 @@ def _shortened(arm: Arm) -> Arm:
     return replace(arm, config=replace(arm.config, train=shorter))
 
 
-def _recursive_result(space: Space) -> Result:
-    tasks = _recursive_tasks(space)
-    arms = arms_of_all(space, tasks, recursive_arms)
-    curves: dict[str, Any] = {}
-    for arm in arms:
-        found = curve(runs_of(space, arm), Quantity("valid", "accuracy"))
-        curves.setdefault(TASKS[arm.config.task], {})[arm.title] = found
-    columns = dict.fromkeys(
-        ("data set", "method", "rate", "iterations", "test accuracy, %", "seconds an iteration")
-    )
-    note = (
-        "The paper shows bars: SNOpt at least twice as fast, accuracies 5 to 15 points higher. It "
-        "does not say how the recursive adjoint's second derivatives precondition; here a step "
-        "solves with the damped Hessian by a few conjugate-gradient iterations, each product by "
-        "the adjoint of the adjoint."
-    )
-    caption = "SNOpt and the recursive adjoint as a second-order optimizer."
-    table = arm_table(caption, space, arms, columns)
-    return Result([table], [note, *cut_notes(tasks, space.scale)], curves)
-
-
 def draw_recursive(figure: Any, result: Result) -> None:
     """Draw validation accuracy against seconds, a panel a data set."""
     figure.set_size_inches(4.5 * len(result.curves), 3.2)
     axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
-        for k, (method, found) in enumerate(methods.items()):
+        for method, found in methods.items():
             if found is not None:
-                plot(axis, found, "seconds", color=PALETTE[k], label=method)
-        clean(axis, "seconds of training", "validation accuracy", task)
+                plot(axis, found, "seconds", color=color_of(method), label=method)
+        clean(axis, "CPU seconds", "validation accuracy", task)
     axes[0].legend(frameon=False, fontsize=8)
 
 
-RECURSIVE = Item(
+COLUMNS = ("data set", "method", "rate", "iterations", "test accuracy, %", "seconds an iteration")
+RECURSIVE = arm_item(
     "recur-adj",
     ("fig:recur-adj",),
     "The recursive adjoint as a second-order optimizer",
-    lambda space: arm_jobs(space, _recursive_tasks(space), recursive_arms),
-    _recursive_result,
-    draw_recursive,
+    _recursive_tasks,
+    recursive_arms,
+    {"SNOpt and the recursive adjoint as a second-order optimizer.": dict.fromkeys(COLUMNS)},
+    notes=lambda space: [
+        "The paper shows bars: SNOpt at least twice as fast, accuracies 5 to 15 points higher. It "
+        "does not say how the recursive adjoint's second derivatives precondition; here a step "
+        "solves with the damped Hessian by a few conjugate-gradient iterations, each product by "
+        "the adjoint of the adjoint."
+    ],
+    curves=curves_by_arm(
+        _recursive_tasks,
+        recursive_arms,
+        lambda found: curve(found.runs, Quantity("valid", "accuracy")),
+    ),
+    draw=draw_recursive,
 )

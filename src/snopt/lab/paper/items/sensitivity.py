@@ -6,14 +6,13 @@ import math
 from typing import Any
 
 from snopt.lab.config import OptimizerName
-from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
+from snopt.lab.paper.arms import searched, tasks_of
 from snopt.lab.paper.curves import clean
 from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
 from snopt.lab.paper.jobs import Training
-from snopt.lab.paper.names import METHODS, TASKS
-from snopt.lab.paper.tuning import final, tuning_jobs
+from snopt.lab.paper.names import METHODS, TASKS, color_of
+from snopt.lab.paper.tuning import final, points, tuning_jobs
 from snopt.lab.report.curves import Quantity, table_of
-from snopt.lab.report.figures import PALETTE
 from snopt.lab.report.read import read_run
 
 __all__ = ["HYPER", "SENSITIVITY"]
@@ -26,7 +25,7 @@ def _jobs(space: Space, tasks: list[str]) -> list[Job]:
     return [
         job
         for task in tasks
-        for optimizer in OPTIMIZERS
+        for optimizer in searched(space)
         for job in tuning_jobs(space, task, optimizer)
     ]
 
@@ -41,10 +40,10 @@ def hyper(space: Space) -> Result:
     rows = [
         row
         for task in tasks_of(space)
-        for optimizer in OPTIMIZERS
+        for optimizer in searched(space)
         for row in _grid_rows(space, task, optimizer)
     ]
-    columns = ["data set", "method", "rate", "weight decay", "validation", "iterations"]
+    columns = ["data set", "method", "rate", "schedule", "weight decay", "validation", "iterations"]
     notes = [
         "One seed, which no other table reports; the validation metric at the end chooses.",
         "A dash: the run diverged, or its flow became too stiff to be solved.",
@@ -58,6 +57,7 @@ def _grid_rows(space: Space, task: str, optimizer: OptimizerName) -> list[list[C
             TASKS[task],
             METHODS[optimizer],
             f"{job.config.optimizer.lr:g}",
+            "constant" if job.config.optimizer.cosine is None else "cosine",
             f"{job.config.optimizer.weight_decay:g}",
             _shown(job),
             str(job.config.train.iterations or f"{job.config.train.epochs} epochs"),
@@ -85,17 +85,18 @@ def cloud(space: Space) -> Result:
     curves: dict[str, Any] = {}
     rows: list[list[Cell]] = []
     for task in _clouds(space):
-        for optimizer in OPTIMIZERS:
-            points = [_point(job) for job in tuning_jobs(space, task, optimizer)]
-            curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = points
-            reached = [point["accuracy"] for point in points]
+        for optimizer in searched(space):
+            jobs = tuning_jobs(space, task, optimizer)[: len(points(task, optimizer, space.scale))]
+            found = [_point(job) for job in jobs]
+            curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = found
+            reached = [point["accuracy"] for point in found]
             known = [value for value in reached if not math.isnan(value)]
             rows.append(
                 [
                     TASKS[task],
                     METHODS[optimizer],
-                    len(points),
-                    f"{len(points) - len(known)}",
+                    len(found),
+                    f"{len(found) - len(known)}",
                     max(known, default=None),
                     min(known, default=None),
                 ]
@@ -119,13 +120,13 @@ def draw_cloud(figure: Any, result: Result) -> None:
     figure.set_size_inches(4.2 * len(result.curves), 3.4)
     axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
-        for k, (method, points) in enumerate(methods.items()):
+        for k, (method, found) in enumerate(methods.items()):
             axis.scatter(
-                [point["loss"] for point in points],
-                [point["accuracy"] for point in points],
-                s=[40 + 25 * j for j in range(len(points))],
+                [point["loss"] for point in found],
+                [point["accuracy"] for point in found],
+                s=[40 + 25 * j for j in range(len(found))],
                 marker="os^D"[k % 4],
-                color=PALETTE[k],
+                color=color_of(method),
                 alpha=0.75,
                 label=method,
             )

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from snopt.lab.config import Scale
+from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.growth import AXES, METHODS, Size, slope
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.live_tensors import peak_megabytes
 from snopt.lab.paper.published import published
-from snopt.lab.report.figures import PALETTE
 
 __all__ = ["STORAGE"]
 
@@ -54,7 +54,8 @@ def measure(axis: str, scale: Scale) -> dict[str, Any]:
 def measurement(space: Space, axis: str) -> Measurement:
     """Return the job of one axis."""
     folder = space.measurement(f"memory-comp-{axis}")
-    return Measurement(folder, partial(measure, axis, space.scale))
+    work = partial(measure, axis, space.scale)
+    return Measurement(folder, work, sizes_of(axis, space.scale))
 
 
 def result(space: Space) -> Result:

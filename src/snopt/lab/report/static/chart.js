@@ -28,7 +28,7 @@ function toggleButton(text, title, pressed, onClick, data = {}) {
 }
 
 const HEIGHT = 280;
-const COLORS = 7; // As many as the style sheet has.
+const COLORS = 8; // As many as the style sheet has.
 const MARKED = 30; // Curves of at most so many points show them.
 
 function colorClass(group) {
@@ -105,12 +105,9 @@ class Chart {
   }
 
   spread(curve) {
-    if (!curve.sd || this.view.spread === "none") return {};
+    if (!curve.below || this.view.spread === "none") return {};
     if (this.view.spread === "range") return { low: curve.low, high: curve.high };
-    return {
-      low: curve.mean.map((m, k) => m - curve.sd[k]),
-      high: curve.mean.map((m, k) => m + curve.sd[k]),
-    };
+    return { low: curve.below, high: curve.above };
   }
 
   target() {
@@ -124,7 +121,7 @@ class Chart {
     const drawn = this.curves();
     const xs = drawn.flatMap(({ x, indices }) => indices.map((k) => x[k]));
     const ys = drawn.flatMap(({ curve, low, high, indices }) => indices.flatMap((k) => (
-      low ? [curve.mean[k], this.logY ? null : low[k], high[k]] : [curve.mean[k]])));
+      low ? [curve.mean[k], low[k], high[k]] : [curve.mean[k]])));
     if (this.target() !== null) ys.push(this.target());
     const [xLow, xHigh] = extentOf(this.view.logX ? xs : [0, ...xs], this.view.logX);
     const [yLow, yHigh] = paddedExtent(ys, this.logY);

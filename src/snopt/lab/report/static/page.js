@@ -34,7 +34,7 @@ function makeToolbar(view, redraw, severalSeeds) {
   ];
   if (severalSeeds) {
     parts.push(choice("spread", [
-      ["sd", "± sd", "Bands of one standard deviation over seeds"],
+      ["sd", "± sd", "Bands of one standard deviation over seeds, within their range"],
       ["range", "min–max", "Bands from the lowest to the highest seed"],
       ["none", "no band", "Means alone"],
     ], view.spread, set("spread")));

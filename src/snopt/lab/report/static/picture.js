@@ -1,6 +1,7 @@
 // Pictures of states: points, paths over time, densities on a grid; drawn on a canvas.
 
 const SIDE = 260;
+const CLASSES = 10; // Colours of classes in the style sheet; none is an optimizer's.
 // Dark to light through blue and green: the order survives in grey and for every eye.
 const DENSITY = [[18, 18, 44], [28, 62, 116], [22, 118, 132], [94, 174, 98], [246, 226, 92]];
 
@@ -14,10 +15,18 @@ class FlowPicture {
       element("b", { textContent: picture.label }), ` ${picture.title}`,
     ])];
     if (picture.kind === "paths") parts.splice(1, 0, this.makeSlider());
+    if (picture.classes.length) parts.push(this.makeLegend());
     const data = { picture: picture.kind };
     this.root = element("figure", { className: "card picture", data }, parts);
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  makeLegend() {
+    const classes = [...new Set(this.picture.classes)].sort((a, b) => a - b);
+    return element("div", { className: "classes" }, classes.map((k) => (
+      element("span", { className: `class-${classIndex(k)}` }, [element("i"), `class ${k}`])
+    )));
   }
 
   makeSlider() {
@@ -40,8 +49,7 @@ class FlowPicture {
   }
 
   color(index) {
-    const number = ((index % COLORS) + COLORS) % COLORS;
-    return getComputedStyle(this.canvas).getPropertyValue(`--c${number}`).trim();
+    return getComputedStyle(this.canvas).getPropertyValue(`--k${classIndex(index)}`).trim();
   }
 
   // Both directions on one scale, centred.
@@ -104,6 +112,10 @@ class FlowPicture {
     const [width, height] = aspect > 1 ? [side, side / aspect] : [side * aspect, side];
     pen.drawImage(small, (side - width) / 2, (side - height) / 2, width, height);
   }
+}
+
+function classIndex(k) {
+  return ((k % CLASSES) + CLASSES) % CLASSES;
 }
 
 function densityColor(value) {

@@ -85,5 +85,7 @@ function paddedExtent(values, log) {
     return [low / air, high * air];
   }
   const air = (high - low) * 0.05;
-  return [low >= 0 && low - air < 0 ? 0 : low - air, high + air];
+  // No air below 0 or above 1 where the numbers stay on one side: accuracies end there.
+  const top = low >= 0 && high <= 1 ? Math.min(high + air, Math.max(high, 1)) : high + air;
+  return [low >= 0 && low - air < 0 ? 0 : low - air, top];
 }
