@@ -37,7 +37,9 @@ def from_dict(kind: type[Frozen], values: Mapping[str, Any]) -> Frozen:
 
 def _revived(hint: Any, value: Any) -> Any:
     """Undo what JSON did to a value: tuples became lists, dataclasses dictionaries."""
-    if isinstance(value, Mapping) and isinstance(hint, type) and is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{value!r} is not a {hint.__name__}")
         return from_dict(hint, value)
     return tuple(value) if isinstance(value, list) else value
 

@@ -151,7 +151,7 @@ def read_run(folder: Path) -> Run:
             run.problems.append(f"skipped updates: {len(skipped)} ({where})")
         if run.records.end is None:
             run.problems.append("no end record: the run is still running, or was killed")
-        elif run.state not in ("finished", "target", "budget"):
+        elif run.state not in ("finished", "target", "budget", "plateau"):
             message = run.records.end.get("message")
             run.problems.append(f"{run.state}: {message}" if message else run.state)
     for path in sorted((folder / "pictures").glob("*.json")):
