@@ -60,6 +60,12 @@ class SweepConfig:
     storage: str | None = None
     heartbeat: int = 30
 
+    def __post_init__(self) -> None:
+        for name in ("trials", "heartbeat"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1.")
+
     @property
     def name(self) -> str:
         """The study's name: sweeps of one storage with the same name are one sweep."""
