@@ -27,6 +27,7 @@ __all__ = [
     "as_json",
     "create",
     "environment",
+    "in_use",
     "open_to_append",
     "now",
     "replace_text",
@@ -255,3 +256,14 @@ class FolderLock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def in_use(folder: Path) -> bool:
+    """Tell whether a process holds the lock of a folder."""
+    if not (folder / "lock").is_file():
+        return False
+    try:
+        with FolderLock(folder):
+            return False
+    except FolderInUse:
+        return True
