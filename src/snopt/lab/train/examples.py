@@ -63,7 +63,9 @@ def splits_of(task: Task, batch_size: int) -> dict[str, Examples | None]:
 
 
 def _examples(name: str, given: Any) -> Examples | None:
-    if given is None or (hasattr(given, "batch") and hasattr(given, "__len__")):
+    if (given is None and name != "train") or (
+        hasattr(given, "batch") and hasattr(given, "__len__")
+    ):
         examples: Examples | None = given
         return examples
     if isinstance(given, DataLoader):
@@ -76,8 +78,8 @@ def _examples(name: str, given: Any) -> Examples | None:
     if isinstance(given, Dataset):
         return Collated(_sized(name, given))
     raise TypeError(
-        f"task.{name} is a {type(given).__name__}; give a torch Dataset or DataLoader, or an object "
-        "with a length and batch(indices)."
+        f"task.{name} is a {type(given).__name__}; give a torch Dataset or DataLoader, or an "
+        "object with a length and batch(indices)."
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from snopt.lab.train.checkpoint import checkpoints, latest_usable, restore, set_aside
+from snopt.lab.train.examples import splits_of
 from snopt.lab.train.folder import (
     FORMAT,
     FolderLock,
@@ -103,11 +104,14 @@ def train(
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other; give one of them.")
     folder = Path(folder)
+    splits = splits_of(task, config.batch_size)
+    train_set = splits["train"]
+    assert train_set is not None
     with ExitStack() as stack:
         device = next((p.device for p in parts.model.parameters()), torch.device("cpu"))
         world = stack.enter_context(join(device))
         order = Order(
-            len(task.train), config.batch_size, config.seed, rank=world.rank, ranks=world.size
+            len(train_set), config.batch_size, config.seed, rank=world.rank, ranks=world.size
         )
         requested = stack.enter_context(stop_requests())
         lock = FolderLock(folder)
@@ -136,7 +140,7 @@ def train(
         record = Record(folder if world.first else None, listeners, lock.check)
         stack.callback(record.close)
         total = config.total(order.per_epoch)
-        run = Run(task, parts, config, lock, identity, world, total, record, requested)
+        run = Run(task, splits, parts, config, lock, identity, world, total, record, requested)
         loss = loss_function(task, parts.model, world)
         update = Update(loss, parts, clip=config.clip, world=world)
         stack.callback(update.bound, None)
@@ -302,7 +306,9 @@ def _begin(run: Run, reached: Progress | None, complaints: Sequence[str]) -> Non
 
 def _loop(run: Run, order: Order, update: Update) -> Status:
     """Train until :meth:`Run.verdict` ends the run."""
-    task, parts, config, world, progress = run.task, run.parts, run.config, run.world, run.progress
+    parts, config, world, progress = run.parts, run.config, run.world, run.progress
+    examples = run.splits["train"]
+    assert examples is not None
     evaluate_every = config.evaluate_every or order.per_epoch
     save_every = config.checkpoint_every or evaluate_every
     meter = Meter(parts.model, world.device)
@@ -314,7 +320,7 @@ def _loop(run: Run, order: Order, update: Update) -> Status:
     while (status := run.verdict()) is None:
         meter.reset()
         begun = time.perf_counter()
-        batch = to_device(task.train.batch(order.indices(progress.iteration)), world.device)
+        batch = to_device(examples.batch(order.indices(progress.iteration)), world.device)
         loss, skipped = update(batch)
         lr = float(rate["lr"])
         for scheduler in parts.schedulers:

@@ -119,6 +119,7 @@ class Run:
     """A run under way.
 
     Attributes:
+        splits: The examples of the task by name.
         lock: The lock on the folder.
         identity: Tells this run from others that use the same folder.
         total: Iterations to make; None if only time ends the run.
@@ -127,6 +128,7 @@ class Run:
     """
 
     task: Task
+    splits: Mapping[str, Examples | None]
     parts: Parts
     config: TrainConfig
     lock: FolderLock
@@ -145,7 +147,7 @@ class Run:
 
     def evaluate(self, split: str) -> None:
         """Evaluate on the ``"valid"`` or the ``"test"`` examples, if there are any."""
-        examples = self.task.valid if split == "valid" else self.task.test
+        examples = self.splits[split]
         if examples is None or len(examples) == 0:
             return
         metrics = evaluate(

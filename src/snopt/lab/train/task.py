@@ -70,7 +70,7 @@ class Task(Protocol):
         name: Name of the task in records.
         metric: The metric that runs are judged by, among those of :meth:`metrics`.
         mode: ``"max"`` if larger values of it are better, else ``"min"``.
-        train: Training examples.
+        train: Training examples: with ``batch(indices)``, or a torch ``Dataset`` or ``DataLoader``.
         valid: Examples to evaluate on during training; None for no evaluation.
         test: Examples to evaluate on once, at the end; None for no evaluation.
     """
@@ -82,11 +82,11 @@ class Task(Protocol):
     @property
     def mode(self) -> Literal["max", "min"]: ...  # noqa: D102
     @property
-    def train(self) -> Examples: ...  # noqa: D102
+    def train(self) -> Any: ...  # noqa: D102
     @property
-    def valid(self) -> Examples | None: ...  # noqa: D102
+    def valid(self) -> Any: ...  # noqa: D102
     @property
-    def test(self) -> Examples | None: ...  # noqa: D102
+    def test(self) -> Any: ...  # noqa: D102
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the mean loss of a batch."""
