@@ -10,8 +10,8 @@ import pytest
 PROGRAM = Path(__file__).with_name("killing.py")
 
 
-def kill_at_random(folder, kills, seed):
-    command = [sys.executable, str(PROGRAM), str(folder), str(kills), str(seed)]
+def kill_at_random(folder, kills, seed, what="train"):
+    command = [sys.executable, str(PROGRAM), str(folder), str(kills), str(seed), what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -20,5 +20,12 @@ def kill_at_random(folder, kills, seed):
 @pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_runs_are_readable_and_resume_to_the_same_end(tmp_path, kills):
     found = kill_at_random(tmp_path, kills, seed=kills)
+    assert found["killed"] == kills
+    assert found["damaged lines"] == 0
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_comparisons_go_on_to_the_same_end(tmp_path, kills):
+    found = kill_at_random(tmp_path, kills, 1, "compare")
     assert found["killed"] == kills
     assert found["damaged lines"] == 0
