@@ -29,3 +29,11 @@ def test_killed_comparisons_go_on_to_the_same_end(tmp_path, kills):
     found = kill_at_random(tmp_path, kills, 1, "compare")
     assert found["killed"] == kills
     assert found["damaged lines"] == 0
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_to_the_same_end(tmp_path):
+    pytest.importorskip("optuna")
+    found = kill_at_random(tmp_path, 5, 1, "sweep")
+    assert (found["killed"], found["damaged lines"]) == (5, 0)
+    assert found["sweep"] == [3, 3, 0]
