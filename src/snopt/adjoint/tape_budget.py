@@ -64,8 +64,9 @@ def steps_to_keep(request: Request, x0: Tensor, params: Sequence[Tensor],
         request: The solve.
         x0: Packed initial state.
         params: Parameters.
-        keep: The user's number; None keeps as many as fit into the budget, to find out which one
-            evaluation is spent once.
+        keep: The user's number; None keeps as many as fit into the budget. To find out how many,
+            one evaluation is made once per field and shape. It is not in the counts of the solve,
+            so that these are the same in a new process.
         budget: Bytes of tape that may be kept.
 
     Returns:
@@ -81,5 +82,4 @@ def steps_to_keep(request: Request, x0: Tensor, params: Sequence[Tensor],
     key = (x0.shape, x0.dtype, x0.device)
     if key not in known:
         known[key] = tape_bytes(request, x0.detach(), params)
-        request.extra_evaluations += 1
     return budget // max(1, known[key] * tableau.stages)

@@ -10,13 +10,15 @@ The library never imports it. Its dependencies are the extra ``lab``: ``pip inst
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 _ROOMS = ("data", "optimizers", "paper", "recipes", "report", "train")
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Import a room on first use, so that ``import snopt.lab`` costs nothing."""
     if name in _ROOMS:
         return import_module(f"snopt.lab.{name}")
+    if name == "load":
+        return import_module("snopt.lab.recipes").load
     raise AttributeError(f"module 'snopt.lab' has no attribute {name!r}")

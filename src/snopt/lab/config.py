@@ -8,7 +8,7 @@ says how to repeat the run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from snopt.lab.train import TrainConfig
 
@@ -45,6 +45,13 @@ ModelKind: TypeAlias = Literal["image", "residual", "series", "density", "flow"]
 HorizonPolicy: TypeAlias = Literal["fixed", "feedback", "newton", "gradient"]
 
 
+def _at_least(config: object, **bounds: int) -> None:
+    for name, bound in bounds.items():
+        value = getattr(config, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name} is {value}; it must be at least {bound}.")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Which data, and how much of it.
@@ -66,6 +73,9 @@ class DataConfig:
     examples: int | None = None
     valid_examples: int | None = None
     test_examples: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(self, examples=1, valid_examples=1, test_examples=0)
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,9 @@ class ModelConfig:
     kinetic: float = 0.0
     jacobian: float = 0.0
     base_variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        _at_least(self, width=1, layers=0, stacks=1)
 
 
 @dataclass(frozen=True)
@@ -145,6 +158,8 @@ class OptimizerConfig:
         gamma: see there.
         cosine: iterations in which the learning rates fall to zero along half a cosine; constant
             if not given.
+        options: further arguments of the optimizer's constructor, by name; see
+            :func:`snopt.lab.optimizers.options`.
     """
 
     name: OptimizerName
@@ -160,6 +175,7 @@ class OptimizerConfig:
     milestones: tuple[int, ...] = ()
     gamma: float = 1.0
     cosine: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

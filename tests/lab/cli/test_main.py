@@ -14,7 +14,7 @@ from snopt.lab.cli.options import RunOptions
 
 COMMON = "scale iterations epochs until max_seconds set quiet"
 FLAGS = {
-    "train": f"optimizer seed out resume horizon_policy tensorboard {COMMON}",
+    "train": f"optimizer lr seed out resume overwrite settings horizon_policy tensorboard {COMMON}",
     "compare": f"optimizers seeds out {COMMON}",
     "sweep": f"optimizer search trials seed out storage heartbeat {COMMON}",
     "report": "out format",
@@ -72,7 +72,26 @@ def test_no_verb_prints_help_with_every_verb(capsys):
     ("words", "says"),
     [
         ("trian digits", "did you mean 'train' for 'trian'?"),
-        ("train mnits", "did you mean 'mnist' for 'mnits'?"),
+        ("train mnits", "did you mean 'mnist'?"),
+        ("compare mnits", "did you mean 'mnist' for 'mnits'?"),
+        ("train digits --lr fast", "--lr"),
+        ("train digits --lr -1", "lr"),
+        ("train digits --optimizer adam --lr -1", "learning rate"),
+        ("train digits --optimizer adam --set momentum=0.5", "does not have this setting"),
+        ("train digits --optimizer adam --set betas=2,3", "beta"),
+        ("train digits --set solver.rtol=-1", "rtol"),
+        ("train digits --set solver.horizon=0", "horizon"),
+        ("train digits --set model.width=0", "at least 1"),
+        ("train digits --set data.examples=0", "at least 1"),
+        ("train digits --set train.keep=0", "at least 1"),
+        ("train digits --max-seconds 0", "must be positive"),
+        ("train digits --set on_divergence=rolback", "rollback"),
+        ("train --resume nowhere --overwrite", "--resume takes task and settings"),
+        ("train nomodule:task --iterations 3", "there is no module nomodule"),
+        ("train json:nothing --iterations 3", "has no nothing"),
+        ("train json:loads --iterations 3 --scale smoke", "--scale"),
+        ("sweep digits --trials 0", "at least 1"),
+        ("sweep digits --heartbeat 0", "at least 1"),
         ("train digits --optimizer adma", "did you mean 'adam' for 'adma'?"),
         ("compare digits --optimizers snopt adma", "did you mean 'adam' for 'adma'?"),
         ("train digits --scale smokey", "did you mean 'smoke' for 'smokey'?"),
@@ -112,7 +131,7 @@ def test_a_wrong_command_line_is_told_on_one_screen_and_ends_with_2(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("train --resume nowhere", "is no run folder"),
+        ("train --resume nowhere", "is not a run folder"),
         ("train spirals --scale smoke --horizon-policy newton", "no single horizon"),
         ("report nowhere", "does not exist"),
         ("report .", "no run to report on"),
@@ -125,6 +144,12 @@ def test_an_error_is_a_sentence_and_ends_with_1(words, says, capsys, tmp_path, m
     assert says in err
     assert "Traceback" not in err
     assert len(err.splitlines()) <= SCREEN
+
+
+@pytest.mark.parametrize("words", ["train digits --scale tran", "compare digits --scale adm"])
+def test_a_bad_scale_is_not_taken_for_another_name(words, capsys):
+    assert main(words.split()) == 2
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_a_long_error_is_cut_to_a_screen(monkeypatch, capsys):
@@ -164,7 +189,7 @@ def test_what_may_be_left_out_is_never_offered_as_none(capsys):
     shown = capsys.readouterr().out
     assert "None" not in shown
     assert "--iterations INT" in shown
-    assert main(["train", "digit"]) == 2
+    assert main(["compare", "digit"]) == 2
     assert "None" not in capsys.readouterr().err
     assert main(["train", "digits", "--iterations", "None"]) == 2
 
@@ -201,3 +226,12 @@ def test_a_reader_that_leaves_early_causes_no_traceback():
     with command.stderr:
         assert command.stderr.read() == ""
     assert command.wait() == 141
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_help_into_head_causes_no_traceback(verb):
+    command = f"{sys.executable} -m snopt {verb} --help | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1

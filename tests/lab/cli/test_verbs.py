@@ -45,6 +45,80 @@ def test_train_shows_progress_unless_quiet(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_the_end_of_a_run_is_told_once(capsys):
+    assert main(["train", "digits", "--scale", "smoke"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count("finished") == 1
+    assert "test accuracy" in shown.out
+
+
+def test_train_lists_its_settings_and_reads_them_back(capsys):
+    assert main(["train", "digits", "--optimizer", "adam", "--lr", "0.5", "--settings"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    listed = {line[:24].strip(): line[24:].strip() for line in shown.splitlines()}
+    assert listed["lr"] == "0.5"
+    assert listed["betas"] == "0.9,0.999"
+    assert listed["amsgrad"] == "false"
+    assert not Path("out").exists()
+    again = ["train", "digits", "--optimizer", "adam", "--settings", "--set"]
+    assert main([*again, *(f"{key}={value}" for key, value in listed.items())]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_overwrite_replaces_a_run(capsys):
+    assert main(words("train digits --out run")) == 0
+    assert main(words("train digits --out run --optimizer adam --overwrite")) == 0
+    assert experiment_of("run").optimizer.name == "adam"
+
+
+OWN = """
+import torch
+from types import SimpleNamespace
+from snopt.lab.train import Parts
+
+class Numbers:
+    def __len__(self):
+        return 64
+    def batch(self, indices):
+        return torch.linspace(-1, 1, 64)[indices, None]
+
+def loss(model, x):
+    return (model(x) - 3 * x).square().mean()
+
+def triple(seed, lr=0.5, momentum=0.0):
+    torch.manual_seed(seed)
+    task = SimpleNamespace(name="triple", metric="loss", mode="min", train=Numbers(),
+                           valid=Numbers(), test=Numbers(), loss=loss,
+                           metrics=lambda model, x: {"loss": loss(model, x)})
+    model = torch.nn.Linear(1, 1)
+    return task, Parts(model, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
+"""
+
+
+def test_a_task_of_ones_own_trains_and_resumes(capsys, monkeypatch):
+    Path("mytask.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "mytask", raising=False)
+    command = "train mytask:triple --iterations 4 --seed 3 --lr 0.25 --quiet --set"
+    assert main([*command.split(), "momentum=0.5", "train.batch_size=16"]) == 0
+    assert "test loss" in capsys.readouterr().out
+    config = json.loads(Path("out/triple/seed3/config.json").read_text())
+    assert config["own"]["arguments"] == {"seed": 3, "lr": 0.25, "momentum": 0.5}
+    assert config["train"]["batch_size"] == 16
+    resume = "train --resume out/triple/seed3 --iterations 6 --until loss=1e-9 --quiet"
+    assert main(resume.split()) == 0
+    assert read_records("out/triple/seed3")[-1]["iteration"] == 6
+    for wrong, says in [
+        ("train mytask:triple", "would never end"),
+        ("train mytask:triple --iterations 3 --set widht=3", "unknown setting 'widht'"),
+        ("train mytask:triple --iterations 3 --set train.batch_size=x", "is not of type int"),
+        ("train mytask:OWN --iterations 3", "has no OWN"),
+        ("train mytask:Numbers --iterations 3", "must return a task"),
+    ]:
+        assert main([*wrong.split(), "--quiet"]) in (1, 2)
+        assert says in capsys.readouterr().err
+
+
 def test_train_refuses_a_folder_that_holds_a_run_and_resume_goes_on(capsys):
     assert main(words("train digits --out run")) == 0
     assert main(words("train digits --out run")) == 1
@@ -132,7 +206,8 @@ def test_a_damaged_data_file_is_one_sentence(monkeypatch, tmp_path, capsys):
 def test_compare_prints_a_table_and_report_makes_a_page_of_it(capsys):
     assert main(words("compare digits --optimizers snopt adam --seeds 2")) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0].split()[:3] == ["optimizer", "lr", "seeds"]
+    assert out.splitlines()[0].split()[:3] == ["optimizer", "lr", "test"]
+    assert max(map(len, out.splitlines())) <= 80
     assert out.count("\nadam ") == 1
     assert len(list(Path("out/digits").iterdir())) == 4
     assert main(["report", "out/digits", "-o", "page.html"]) == 0
@@ -156,17 +231,24 @@ def test_sweep_finds_the_best_and_says_how_to_train_with_it(capsys):
     pytest.importorskip("optuna")
     assert main(words("sweep digits --optimizer sgd --trials 2 --set data.examples=20")) == 0
     out = capsys.readouterr().out
-    assert "2 trials: 2 done, 0 failed" in out
-    assert "snopt train digits --optimizer sgd --set lr=" in out
+    assert "2 trials: 2 done, 0 failed, in out/sweep/digits-sgd" in out
+    command = "snopt train digits --optimizer sgd --scale smoke --set data.examples=20 lr="
+    assert command in out
+    assert max(map(len, out.splitlines()[:-1])) <= 80
     assert Path("out/sweep/digits-sgd/study.db").exists()
 
 
-def test_a_sweep_in_which_everything_fails_says_why_and_ends_with_1(capsys):
+def test_a_sweep_in_which_everything_fails_says_why_and_ends_with_1(monkeypatch, capsys):
     pytest.importorskip("optuna")
-    assert main(words("sweep digits --trials 1 --set solver.method=dopri6")) == 1
+
+    def fail(*_, **__):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(sys.modules["snopt.lab.recipes.run"], "run", fail)
+    assert main(words("sweep digits --trials 1")) == 1
     out = capsys.readouterr().out
     assert "1 trials: 0 done, 1 failed" in out
-    assert "did you mean 'dopri" in out
+    assert "no luck" in out
 
 
 def test_sweep_says_what_to_install(monkeypatch, capsys):

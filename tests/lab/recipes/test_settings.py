@@ -6,12 +6,14 @@ from dataclasses import asdict
 from typing import get_args
 
 import pytest
+from torch import nn
 
+from snopt.adjoint import NeuralODE
 from snopt.base.errors import UnknownName
 from snopt.lab.config import Experiment, Scale
-from snopt.lab.optimizers import OPTIMIZERS
+from snopt.lab.optimizers import OPTIMIZERS, make_optimizers
 from snopt.lab.recipes.catalogue import RECIPES, recipe
-from snopt.lab.recipes.settings import from_dict, with_settings
+from snopt.lab.recipes.settings import from_dict, settings_of, with_settings
 
 
 @pytest.mark.parametrize("scale", get_args(Scale))
@@ -85,3 +87,45 @@ def test_unknown_fields_of_an_old_record_are_named():
     content["optimizer"]["speed"] = 3
     with pytest.raises(UnknownName, match="speed"):
         from_dict(Experiment, content)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "setting", "value"),
+    [
+        ("adam", "betas=0.8,0.95", (0.8, 0.95)),
+        ("adam", "amsgrad=true", True),
+        ("sgd", "nesterov=yes", True),
+        ("sgd", "dampening=0.1", 0.1),
+        ("lbfgs", "line_search_fn=strong_wolfe", "strong_wolfe"),
+        ("snopt", "on_divergence=rollback", "rollback"),
+        ("snopt", "decay=0.9", 0.9),
+        ("snopt", "averaging=0.5", 0.5),
+        ("snopt", "optimizer.max_size=64", 64),
+        ("recursive", "cg_iterations=3", 3),
+    ],
+)
+def test_every_argument_of_an_optimizer_can_be_set(optimizer, setting, value):
+    settings = [setting, "nesterov=true", "dampening=0"] if "nesterov" in setting else [setting]
+    config = with_settings(recipe("digits", optimizer), settings)
+    name = setting.partition("=")[0].removeprefix("optimizer.")
+    assert settings_of(config)[name] == value
+    assert from_dict(Experiment, json.loads(json.dumps(asdict(config)))) == config
+    model = nn.Sequential(NeuralODE(nn.Linear(2, 2)), nn.Linear(2, 2))
+    (made,) = make_optimizers(model, config.optimizer)
+    curvature = vars(made.config.curvature) if optimizer == "snopt" else {}
+    found = {**made.defaults, **vars(made), **vars(getattr(made, "config", object)), **curvature}
+    assert found[name] == value
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_listed_setting_can_be_set_to_its_own_value(optimizer):
+    config = recipe("digits", optimizer)
+    for name, value in settings_of(config).items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        assert settings_of(with_settings(config, [f"{name}={text}"]))[name] == value
+
+
+def test_options_of_another_optimizer_are_refused():
+    config = with_settings(recipe("digits", "adam"), ["amsgrad=true", "name=sgd"])
+    with pytest.raises(ValueError, match="amsgrad: sgd does not have this setting"):
+        make_optimizers(nn.Linear(2, 2), config.optimizer)

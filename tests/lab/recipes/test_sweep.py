@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +15,23 @@ import pytest
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.settings import with_settings
-from snopt.lab.recipes.sweep import SweepConfig, open_study, results, tally, work
+from snopt.lab.recipes.sweep import (
+    RETRIES,
+    SweepConfig,
+    Tally,
+    open_study,
+    results,
+    tally,
+    work,
+)
 from snopt.lab.train import Outcome
+from snopt.lab.train.folder import FolderLock
 from tests.lab.recipes.sweep_worker import configured
 
 pytest.importorskip("optuna")
 
 MODULE = sys.modules["snopt.lab.recipes.run"]
+sweep_module = sys.modules["snopt.lab.recipes.sweep"]
 
 
 def outcome(best: float | None, status: str = "finished") -> Outcome:
@@ -119,7 +131,7 @@ def test_the_metric_of_a_density_is_minimised(tmp_path, monkeypatch):
 def test_a_trial_whose_process_was_killed_is_taken_over(tmp_path):
     worker = Path(__file__).with_name("sweep_worker.py")
     root = Path(__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
     dying = subprocess.Popen([sys.executable, str(worker), str(tmp_path), "hang"], env=environment)
     try:
         until = time.monotonic() + 120
@@ -146,12 +158,86 @@ def test_a_process_that_died_before_its_first_sign_of_life_is_noticed(tmp_path, 
     tried = pretend(monkeypatch, lambda lr: outcome(lr))
     config = configured(tmp_path, trials=2)
     study = open_study(config)
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        study.ask()  # takes a trial, and nothing more is heard of it
+    study.ask()  # takes a trial, and nothing more is heard of it
     assert tally(study).running == 1
     work(config, study)
     assert len(tried) == 2
     assert tally(study).done == 2
+
+
+def test_a_trial_killed_between_two_draws_is_run_again_at_its_own_point(tmp_path, monkeypatch):
+    tried = pretend(monkeypatch, lambda lr: outcome(lr))
+    config = configured(tmp_path, trials=3)
+    study = open_study(config)
+    lost = study.ask()
+    lost.set_user_attr("process", f"{socket.gethostname()}:{dead_process()}")
+    lost.suggest_float("lr", 1e-5, 1.0, log=True)  # the weight decay is not drawn
+    work(config, study)
+    assert len(tried) == 3
+    found = [row.settings for row in results(study)]
+    assert sorted(found, key=str) == sorted(config.plan(), key=str)
+
+
+def dead_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_process_that_keeps_dying_uses_up_the_retries_and_ctrl_c_does_not(tmp_path, monkeypatch):
+    config = configured(tmp_path, trials=1)
+    study = open_study(config)
+    pretend(monkeypatch, lambda lr: outcome(None, "interrupted"))
+    for _ in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            work(config, study)
+        assert tally(study).waiting == 1
+    for attempt in range(RETRIES + 1):
+        trial = study.ask()
+        assert trial.user_attrs["crashes"] == attempt
+        trial.set_user_attr("process", f"{socket.gethostname()}:{dead_process()}")
+        with suppress_work(monkeypatch):
+            work(config, study)
+    assert tally(study).failed == 1
+    assert results(study)[0].note == "lost: its process died"
+
+
+@contextmanager
+def suppress_work(monkeypatch):
+    """Trials are queued and taken by nobody."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_module, "tally", lambda study: Tally(0, 0, 0, 0, 0))
+        yield
+
+
+def test_a_stalled_process_that_holds_its_folder_is_alive(tmp_path, monkeypatch):
+    pretend(monkeypatch, lambda lr: outcome(lr))
+    config = configured(tmp_path, trials=1)
+    study = open_study(config)
+    stalled = study.ask()
+    folder = tmp_path / "trial-000"
+    folder.mkdir()
+    seen = {stalled.number: (None, -1e9)}
+    with FolderLock(folder):
+        sweep_module._fail_dead(config, study, seen)
+        assert tally(study).running == 1
+    sweep_module._fail_dead(config, study, seen)
+    assert tally(study).failed == 1
+    # It wakes up and tells what it found: another attempt counts, and nothing breaks.
+    sweep_module._attempt(config, study, stalled, lambda _: ())
+    work(config, study)
+    assert (tally(study).done, tally(study).failed) == (1, 0)
+
+
+def test_a_clock_that_jumps_by_a_day_does_not_matter(tmp_path, monkeypatch):
+    config = configured(tmp_path, trials=1)
+    study = open_study(config)
+    study.ask()
+    seen = {}
+    sweep_module._fail_dead(config, study, seen)
+    monkeypatch.setattr(time, "time", lambda: 1e10)
+    sweep_module._fail_dead(config, study, seen)
+    assert tally(study).running == 1
 
 
 @pytest.mark.slow

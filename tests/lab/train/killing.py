@@ -1,7 +1,12 @@
-"""Kill trainings at random moments: ``python killing.py FOLDER KILLS SEED``.
+"""Kill processes at random moments: ``python killing.py FOLDER KILLS SEED [WHAT]``.
 
-A program of its own, which starts no threads, so that it can fork a training in no time.
-Trains until so many trainings were killed before their end, and prints what it found as JSON.
+WHAT is ``train``, ``compare`` or ``sweep``. A program of its own, which starts no threads, so that
+it can fork a process in no time. Goes on until so many processes were killed before their end, and
+prints what it found as JSON. 200 kills over all three:
+
+    for what in train compare sweep; do
+        python tests/lab/train/killing.py out/kills-$what 67 0 $what
+    done
 """
 
 import json
@@ -16,6 +21,16 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
+from snopt.lab.recipes import (
+    SweepConfig,
+    compare,
+    open_study,
+    recipe,
+    schedule,
+    with_settings,
+    work,
+)
+from snopt.lab.recipes.sweep import tally
 from snopt.lab.train import train
 from tests.lab.train.problems import (
     CONFIG,
@@ -26,15 +41,38 @@ from tests.lab.train.problems import (
 )
 
 LONG = replace(CONFIG, iterations=20, checkpoint_every=3)
+SMALL = ["train.iterations=8", "train.checkpoint_every=3", "data.examples=64"]
 
 
-def start(folder: Path) -> int:
-    """Fork a training that goes on with what is in the folder; its process id."""
+def run_training(folder: Path) -> None:
+    train(Moons(), make_parts("snopt"), LONG, folder, resume=True)
+
+
+def run_comparison(folder: Path) -> None:
+    configs = [with_settings(recipe("digits", name, "smoke"), SMALL) for name in ("snopt", "adam")]
+    compare(schedule(configs, 2, folder))
+
+
+def sweep_config(folder: Path) -> SweepConfig:
+    base = with_settings(recipe("digits", "adam", "smoke"), SMALL)
+    return SweepConfig(base, folder, trials=3, heartbeat=1)
+
+
+def run_sweep(folder: Path) -> None:
+    work(sweep_config(folder), open_study(sweep_config(folder)))
+
+
+RUNS = {"train": run_training, "compare": run_comparison, "sweep": run_sweep}
+
+
+def start(what: str, folder: Path) -> int:
+    """Fork a process that goes on with what is in the folder; its process id."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            status = train(Moons(), make_parts("snopt"), LONG, folder, resume=True).exit_code
+            RUNS[what](folder)
+            status = 0
         finally:
             os._exit(status)
     return child
@@ -44,26 +82,42 @@ def wait(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def run_folders(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.rglob("metrics.jsonl"))
+
+
 def damaged_lines(folder: Path) -> int:
-    """Lines that cannot be read, the last one apart."""
-    path, bad = folder / "metrics.jsonl", 0
-    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
-        try:
-            json.loads(line)
-        except ValueError:
-            bad += 1
+    """Lines that cannot be read, the last one of a file apart."""
+    bad = 0
+    for path in folder.rglob("metrics.jsonl"):
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            try:
+                json.loads(line)
+            except ValueError:
+                bad += 1
     return bad
+
+
+def check_same(what: str, whole: Path, folder: Path) -> None:
+    """Every run is there and ended with the same bits."""
+    pairs = list(zip(run_folders(whole), run_folders(folder), strict=True))
+    assert pairs
+    for one, other in pairs:
+        assert one.relative_to(whole) == other.relative_to(folder)
+        assert_same_state(one, other)
+        assert_same_records(one, other)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     root, kills, moments = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+    what = sys.argv[4] if len(sys.argv) > 4 else "train"
     whole = root / "whole"
-    train(Moons(), make_parts("snopt"), LONG, whole)
+    RUNS[what](whole)  # here, so that the children need not import anything
     duration, killed, trials, damaged = float("inf"), 0, 0, 0
     while killed < kills:
         folder, trials = root / str(trials), trials + 1
-        begun, child = time.monotonic(), start(folder)
+        begun, child = time.monotonic(), start(what, folder)
         if duration < float("inf"):
             time.sleep(moments.uniform(0.0, duration))
             os.kill(child, signal.SIGKILL)
@@ -73,10 +127,13 @@ def main() -> None:
         else:
             killed += 1
         damaged += damaged_lines(folder)
-        assert wait(start(folder)) == 0, "the resumed run failed"
-        assert_same_state(whole, folder)
-        assert_same_records(whole, folder)
-    print(json.dumps({"trials": trials, "killed": killed, "damaged lines": damaged}))
+        assert wait(start(what, folder)) == 0, "the resumed run failed"
+        check_same(what, whole, folder)
+    found = {"trials": trials, "killed": killed, "damaged lines": damaged}
+    if what == "sweep":
+        count = tally(open_study(sweep_config(folder)))
+        found["sweep"] = [count.planned, count.done, count.failed]
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

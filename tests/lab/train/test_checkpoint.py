@@ -1,17 +1,22 @@
 import os
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from snopt.lab.train import RunFolderError, load_checkpoint, train
+from snopt.lab.train import checkpoint as module
 from snopt.lab.train.checkpoint import (
+    capture,
     check_readable,
     checkpoints,
     checksum_of,
     save_checkpoint,
     set_aside,
 )
+from snopt.lab.train.task import Progress
 from tests.lab.train.problems import (
     CONFIG,
     Moons,
@@ -21,9 +26,13 @@ from tests.lab.train.problems import (
 )
 
 
+def state_at(iteration):
+    return capture(make_parts("adam"), Progress(iteration), [], run="a run")
+
+
 def save(folder, *iterations, keep=5):
     for iteration in iterations:
-        save_checkpoint(folder, iteration, {"iteration": iteration}, keep)
+        save_checkpoint(folder, iteration, state_at(iteration), keep)
 
 
 def damage(path):
@@ -42,7 +51,7 @@ def test_one_changed_bit_is_noticed_and_the_one_before_is_used(tmp_path):
     save(tmp_path, 1, 2, 3)
     damage(checkpoints(tmp_path)[-1])
     with pytest.warns(RuntimeWarning, match=r"step-00000003.pt is damaged .*checksum"):
-        assert load_checkpoint(tmp_path) == {"iteration": 2}
+        assert load_checkpoint(tmp_path)["iteration"] == 2
 
 
 @pytest.mark.parametrize("ruin", [lambda p: p.write_bytes(b""), lambda p: checksum_of(p).unlink()])
@@ -50,7 +59,7 @@ def test_empty_file_or_missing_checksum_is_noticed(tmp_path, ruin):
     save(tmp_path, 1, 2)
     ruin(checkpoints(tmp_path)[-1])
     with pytest.warns(RuntimeWarning, match="is damaged"):
-        assert load_checkpoint(tmp_path) == {"iteration": 1}
+        assert load_checkpoint(tmp_path)["iteration"] == 1
 
 
 def test_without_a_whole_checkpoint_there_is_an_error(tmp_path):
@@ -79,12 +88,12 @@ def test_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(RunFolderError, match="No space left on device"):
         save(tmp_path, 2, keep=1)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == before
-    assert load_checkpoint(tmp_path) == {"iteration": 1}
+    assert load_checkpoint(tmp_path)["iteration"] == 1
 
 
-def test_full_disk_while_torch_writes_is_told_as_such(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "step-00000001.pt.tmp").symlink_to("/dev/full")
+def test_full_disk_while_torch_writes_is_told_as_such(tmp_path, monkeypatch):
+    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    monkeypatch.setattr(module, "create", lambda _: full)
     with pytest.raises(RunFolderError, match=r"step-00000001.pt: No space left on device"):
         save_checkpoint(tmp_path, 1, {"weight": torch.ones(100_000)}, keep=1)
 
@@ -93,7 +102,8 @@ def test_state_that_is_not_plain_is_refused_when_it_is_written(tmp_path):
     path = save_checkpoint(tmp_path, 1, {"bad": Moons()}, keep=1)
     with pytest.raises(RunFolderError, match="tensors and plain values"):
         check_readable(path)
-    check_readable(save_checkpoint(tmp_path, 2, {"milestones": Counter([1])}, keep=1))
+    state = {**state_at(2), "schedulers": [{"milestones": Counter([1])}]}
+    check_readable(save_checkpoint(tmp_path, 2, state, keep=1))
 
 
 def test_run_with_a_damaged_checkpoint_falls_back_and_ends_the_same(tmp_path):
@@ -107,3 +117,32 @@ def test_run_with_a_damaged_checkpoint_falls_back_and_ends_the_same(tmp_path):
     assert (hurt / "checkpoints" / "step-00000012.pt.damaged").exists()
     assert_same_state(whole, hurt)
     assert_same_records(whole, hurt)
+
+
+ODD = {
+    "a tensor": lambda state: torch.ones(2),
+    "empty": lambda state: {},
+    "no model": lambda state: {k: v for k, v in state.items() if k != "model"},
+    "empty model": lambda state: {**state, "model": {}},
+    "no optimizer": lambda state: {**state, "optimizers": []},
+    "optimizers of another type": lambda state: {**state, "optimizers": 3},
+    "unknown progress": lambda state: {**state, "progress": {"iterations": 3}},
+    "another iteration": lambda state: {**state, "iteration": 99},
+    "broken random numbers": lambda state: {**state, "rng": [{}]},
+    "another run": lambda state: {**state, "run": "another"},
+    "a later format": lambda state: {**state, "format": 2},
+}
+
+
+@pytest.mark.parametrize("spoil", ODD.values(), ids=ODD)
+def test_checkpoint_of_the_wrong_structure_is_not_used(tmp_path, spoil):
+    whole, odd = tmp_path / "whole", tmp_path / "odd"
+    config = replace(CONFIG, checkpoint_every=6)
+    train(Moons(), make_parts("snopt"), config, whole)
+    train(Moons(), make_parts("snopt"), config, odd)
+    state = torch.load(checkpoints(odd)[-1], weights_only=True)
+    save_checkpoint(odd, 12, spoil(state), keep=2)
+    with pytest.warns(RuntimeWarning, match="step-00000012.pt is damaged"):
+        train(Moons(), make_parts("snopt"), config, odd, resume=True)
+    assert_same_state(whole, odd)
+    assert_same_records(whole, odd)

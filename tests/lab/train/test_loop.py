@@ -15,7 +15,7 @@ from snopt.lab.train import Parts, RunFolderError, TrainConfig, load_checkpoint,
 from snopt.lab.train.folder import FolderLock
 from snopt.lab.train.run import PATIENCE
 from snopt.optim import SNOpt
-from tests.lab.train.problems import CONFIG, Field, Moons, Points, make_parts
+from tests.lab.train.problems import CONFIG, At, Field, Moons, Points, interrupt_at, make_parts
 
 
 def records_of(folder, kind):
@@ -123,6 +123,45 @@ def test_target_of_the_loss_is_reached_from_above(tmp_path):
     assert outcome.last["valid"]["loss"] <= 0.6
 
 
+class Judged(Moons):
+    """The metric of each evaluation is given."""
+
+    metric, mode = "score", "min"
+
+    def __init__(self, *scores):
+        super().__init__()
+        self.scores, self.test = list(scores), None
+
+    def metrics(self, model, batch):
+        score = self.scores.pop(0)
+        return {**super().metrics(model, batch), "score": torch.tensor(score)}
+
+
+def test_model_of_the_best_evaluation_is_kept(tmp_path):
+    task = Judged(5.0, 3.0, 1.0, math.nan, 2.0)
+    parts, weights = make_parts("adam"), []
+    watch = At(4, lambda: weights.append(parts.model[2].weight.detach().clone()))
+    train(task, parts, replace(CONFIG, iterations=8, evaluate_every=2), tmp_path, listeners=[watch])
+    best = load_checkpoint(tmp_path, best=True)
+    assert (best["iteration"], best["metrics"]["score"]) == (4, 1.0)
+    assert torch.equal(best["model"]["2.weight"], weights[0])
+    assert [path.name for path in (tmp_path / "checkpoints").glob("best*.pt")] == [
+        "best-00000004.pt"
+    ]
+
+
+def test_patience_ends_the_run_also_after_a_resume(tmp_path):
+    config = replace(CONFIG, iterations=99, evaluate_every=2, patience=3)
+    scores = [5.0, 4.0, math.nan, 4.0, 4.5, 1.0]
+    outcome = train(Judged(*scores), make_parts("adam"), config, tmp_path / "whole")
+    assert (outcome.status, outcome.iteration, outcome.exit_code) == ("plateau", 8, 0)
+    assert "3 evaluations without an improvement on score 4" in outcome.message
+    cut = tmp_path / "cut"
+    train(Judged(*scores[:4]), make_parts("adam"), config, cut, listeners=[interrupt_at(6)])
+    outcome = train(Judged(*scores[4:]), make_parts("adam"), config, cut, resume=True)
+    assert (outcome.status, outcome.iteration) == ("plateau", 8)
+
+
 def test_time_budget_counts_training_only(tmp_path):
     class Slow(Moons):
         def metrics(self, model, batch):
@@ -206,6 +245,48 @@ def test_solves_that_fail_are_divergence_too(tmp_path):
     assert (outcome.status, outcome.iteration) == ("diverged", PATIENCE)
     assert outcome.last["valid"]["loss"] != outcome.last["valid"]["loss"]
     assert records_of(tmp_path, "eval")[0]["metrics"] == {"loss": None, "accuracy": None}
+
+
+class Stiff(nn.Module):
+    """Its field becomes a thousand times faster at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate = nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, t, x):
+        return -self.rate * x
+
+
+def test_solve_that_costs_far_more_than_usual_is_given_up(tmp_path):
+    field = Stiff()
+    model = nn.Sequential(NeuralODE(field), nn.Linear(2, 2)).double()
+    adam = torch.optim.Adam(model.parameters())
+
+    def ruin():
+        field.rate.data.fill_(1e4)
+
+    config = replace(CONFIG, iterations=40, evaluate_every=50)
+    parts = Parts(model, adam)
+    outcome = train(Moons(), parts, config, tmp_path, listeners=[At(15, ruin)])
+    assert (outcome.status, outcome.iteration) == ("diverged", 15 + PATIENCE)
+    costs = [record["nfe_forward"] for record in records_of(tmp_path, "step")]
+    assert max(costs) < 100
+    assert "more than 1000 evaluations of the field" in outcome.message
+    assert "lower the learning rate (0.001)" in outcome.message
+    # The bound is the run's, not the model's.
+    model(torch.ones(1, 2, dtype=torch.float64))
+    assert model[0].stats.nfe_forward > 10_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("amortized", "raise the damping"), ("snopt", "on_divergence"), ("adam", "rate (0.02).")],
+)
+@pytest.mark.filterwarnings("ignore:a gradient or the loss")
+def test_advice_fits_the_optimizer(tmp_path, kind, said):
+    outcome = train(Doomed(healthy=3), make_parts(kind), CONFIG, tmp_path)
+    assert said in outcome.message
 
 
 def test_error_of_the_task_is_recorded_and_raised(tmp_path):
@@ -304,5 +385,5 @@ def test_dropped_tape_evaluations_are_counted_by_the_iteration(tmp_path):
         NeuralODE(Field(4), method="euler", options={"step_size": 0.25}), nn.Linear(2, 2)
     ).double()
     train(Moons(), Parts(model, SNOpt(model, lr=0.01)), CONFIG, tmp_path)
-    counts = {r["nfe_forward"] for r in records_of(tmp_path, "step")[1:]}
+    counts = {r["nfe_forward"] for r in records_of(tmp_path, "step")}
     assert counts == {4}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from snopt.lab.train import RunFolderError, read_records, train
+from snopt.lab.train import RunFolderError, load_checkpoint, read_records, train
 from tests.lab.train.problems import (
     CONFIG,
     Moons,
@@ -113,3 +113,63 @@ def test_resuming_with_other_parts_is_refused(tmp_path, kind, said):
     outcome = train(Moons(), make_parts("snopt"), CONFIG, tmp_path, resume=True)
     assert outcome.status == "finished"
     assert timeless(tmp_path) == records
+
+
+def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    identity = load_checkpoint(tmp_path)["run"]
+    (tmp_path / "notes.txt").write_text("mine")
+    train(Moons(), make_parts("sgd"), replace(CONFIG, iterations=5), tmp_path, overwrite=True)
+    assert load_checkpoint(tmp_path)["iteration"] == 5
+    assert load_checkpoint(tmp_path)["run"] != identity
+    assert [r["kind"] for r in read_records(tmp_path)].count("start") == 1
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with pytest.raises(ValueError, match="exclude each other"):
+        train(Moons(), make_parts("sgd"), CONFIG, tmp_path, overwrite=True, resume=True)
+
+
+def test_run_with_a_mistake_does_not_delete_the_one_before(tmp_path):
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    with pytest.raises(ValueError, match="batch_size"):
+        train(Moons(), make_parts("adam"), replace(CONFIG, batch_size=0), tmp_path, overwrite=True)
+    assert load_checkpoint(tmp_path)["iteration"] == 12
+
+
+@pytest.mark.parametrize("iteration", [1, 2])
+def test_start_that_crashed_does_not_refuse_the_next(tmp_path, iteration):
+    with pytest.raises(RuntimeError, match="a crash"):
+        train(Moons(), make_parts("adam"), CONFIG, tmp_path, listeners=[crash_at(iteration)])
+    outcome = train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    assert outcome.status == "finished"
+    assert [r["kind"] for r in read_records(tmp_path)].count("start") == 1
+
+
+def test_run_that_diverged_before_a_checkpoint_is_a_result_and_kept(tmp_path):
+    task = Moons()
+    task.train.x[:] = torch.nan
+    never = replace(CONFIG, checkpoint_every=100)
+    assert train(task, make_parts("adam"), never, tmp_path).status == "diverged"
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+
+
+def test_config_of_somebody_else_is_not_overwritten(tmp_path):
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+
+
+def test_run_whose_config_is_lost_keeps_its_identity(tmp_path):
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    identity = load_checkpoint(tmp_path)["run"]
+    (tmp_path / "config.json").unlink()
+    train(Moons(), make_parts("adam"), replace(CONFIG, iterations=13), tmp_path, resume=True)
+    assert load_checkpoint(tmp_path)["run"] == identity
+
+
+def test_folder_of_a_later_version_is_refused(tmp_path):
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(RunFolderError, match="reads format 1"):
+        train(Moons(), make_parts("adam"), CONFIG, tmp_path, resume=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Union, get_args
 
-from snopt.base.errors import UnknownName
+from snopt.base.errors import InvalidOption, InvalidTimes, UnknownName
 from snopt.lab.cli.compare import compare
 from snopt.lab.cli.data import data
 from snopt.lab.cli.info import info
@@ -29,6 +29,9 @@ __all__ = ["VERBS", "main", "parse"]
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """The shells' exit codes for a command ended by SIGINT or SIGPIPE."""
+
+USAGE = (UsageError, UnknownName, InvalidOption, InvalidTimes)
+"""Errors that mean a wrong command line."""
 
 VERBS: dict[str, Callable[..., int]] = {
     "train": train,
@@ -76,10 +79,10 @@ def without_none(constructors: Any) -> Any:
 
     @registry.primitive_rule  # type: ignore[untyped-decorator]
     def optional(info: Any) -> Any:
-        kinds = [kind for kind in get_args(info.type) if kind is not NoneType]
-        if info.type_origin not in (Union, UnionType) or len(kinds) != 1:
+        kinds = tuple(kind for kind in get_args(info.type) if kind is not NoneType)
+        if info.type_origin not in (Union, UnionType) or len(kinds) == len(get_args(info.type)):
             return None
-        inner = constructors.PrimitiveTypeInfo.make(kinds[0], info.markers)
+        inner = constructors.PrimitiveTypeInfo.make(Union[kinds], info.markers)  # noqa: UP007
         spec = registry.get_primitive_spec(inner)
         said = spec.str_from_instance
         return replace(
@@ -112,20 +115,35 @@ def gathered(words: Sequence[str]) -> list[str]:
     return [*others, "--set", *settings] if settings else others
 
 
+CHOICES: dict[str, Collection[str]] = {
+    "--optimizer": OPTIMIZERS,
+    "--optimizers": OPTIMIZERS,
+    "--scale": get_args(Scale),
+    "--horizon-policy": get_args(HorizonPolicy),
+}
+TASK_VERBS = ("train", "compare", "sweep")
+
+
 def hints(words: Sequence[str]) -> list[str]:
-    """Guess what misspelt names were meant to be.
+    """Guess what misspelt names were meant to be: verbs, tasks, and values of flags with choices.
 
     Example:
         >>> hints(["train", "mnits", "--optimizer", "adma"])
         ["did you mean 'mnist' for 'mnits'?", "did you mean 'adam' for 'adma'?"]
+        >>> hints(["train", "digits", "--scale", "trainy"])
+        []
     """
-    kinds = (TaskName, Scale, HorizonPolicy)
-    known = [*VERBS, *OPTIMIZERS, *(name for kind in kinds for name in get_args(kind))]
     found = []
-    for word in words:
+    known: Collection[str] = VERBS
+    for place, word in enumerate(words):
+        if word.startswith("-"):
+            known = CHOICES.get(word, ())
+            continue
         near = difflib.get_close_matches(word, known, n=1)
-        if near and word not in known and not word.startswith("-"):
+        if near and word not in known:
             found.append(f"did you mean {near[0]!r} for {word!r}?")
+        if place == 0:
+            known = get_args(TaskName) if word in TASK_VERBS else ()
     return found
 
 
@@ -174,4 +192,4 @@ def _run(argv: Sequence[str] | None) -> int:
         if debug:
             raise
         complain(error)
-        return 2 if isinstance(error, UsageError | UnknownName) else 1
+        return 2 if isinstance(error, USAGE) else 1

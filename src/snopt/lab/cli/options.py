@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from torch import nn
+
+from snopt.adjoint import NeuralODE
 from snopt.base.errors import unknown
 from snopt.lab.config import Experiment, HorizonPolicy, Scale
-from snopt.lab.optimizers import OPTIMIZERS
+from snopt.lab.optimizers import OPTIMIZERS, make_optimizers
 from snopt.lab.recipes import recipe, with_settings
+from snopt.lab.recipes.build import solver_options
 from snopt.lab.recipes.run import lengthened
-from snopt.lab.train import Listener, TensorBoard, progress
+from snopt.lab.train import Listener, TensorBoard, TrainConfig, progress
 
 __all__ = ["DEFAULTS", "OptimizerName", "RunOptions", "UsageError", "usage"]
 
@@ -34,6 +39,18 @@ def usage() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def check(config: Experiment) -> None:
+    """Refuse settings that solver and optimizer do not accept, before data are read.
+
+    Both are made for a stand-in of the model.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        block = NeuralODE(nn.Linear(2, 2), **solver_options(config.solver))
+        with suppress(ImportError):  # told when the run starts
+            make_optimizers(nn.Sequential(block, nn.Linear(2, 2)), config.optimizer)
 
 
 @dataclass(frozen=True)
@@ -76,28 +93,31 @@ class RunOptions:
                 train=replace(config.train, seed=seed),
                 horizon=replace(config.horizon, policy=horizon),
             )
-            return self.limited(with_settings(config, self.set))
+            config = self.limited(with_settings(config, self.set))
+            check(config)
+            return config
 
     def limited(self, config: Experiment) -> Experiment:
         """Change when an experiment ends."""
         with usage():
             config = lengthened(config, self.iterations, self.epochs)
-            limits: dict[str, Any] = {}
-            if self.until is not None:
-                limits["until"] = self._target(config)
+            train = self.until_reached(config.train)
+            if train.until is not None and train.until[0] not in (config.metric, "loss"):
+                raise unknown(f"metric of {config.task}", train.until[0], [config.metric, "loss"])
             if self.max_seconds is not None:
-                limits["max_seconds"] = self.max_seconds
-            return replace(config, train=replace(config.train, **limits))
+                train = replace(train, max_seconds=self.max_seconds)
+            return replace(config, train=train)
 
-    def _target(self, config: Experiment) -> tuple[str, float]:
-        name, _, text = (self.until or "").partition("=")
-        if name not in (config.metric, "loss"):
-            raise unknown(f"metric of {config.task}", name, [config.metric, "loss"])
+    def until_reached(self, config: TrainConfig) -> TrainConfig:
+        """Set the target of a run, if there is one."""
+        if self.until is None:
+            return config
+        name, _, text = self.until.partition("=")
         try:
-            return name, float(text)
+            return replace(config, until=(name, float(text)))
         except ValueError as error:
             raise ValueError(
-                f"--until {self.until}: {text!r} is not a number; write for example {name}=0.98"
+                f"--until {self.until}: {text!r} is not a number; write for example accuracy=0.98"
             ) from error
 
     def listeners(self, folder: Path, *, tensorboard: bool = False) -> list[Listener]:

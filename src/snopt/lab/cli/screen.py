@@ -11,8 +11,14 @@ SCREEN = 20
 """Lines of an error message that fit on one screen."""
 
 
+WIDTH = 80
+"""Columns of a terminal that every table fits into."""
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table; columns of numbers are aligned to the right.
+
+    Where it would be wider than a terminal, every row is printed as lines of its own.
 
     Example:
         >>> print_table(["optimizer", "accuracy"], [["snopt", "0.98"], ["adam", "0.9"]])
@@ -22,6 +28,12 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """
     lines = [header, *rows]
     widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
+    if sum(widths) + 2 * (len(widths) - 1) > WIDTH:
+        for row in rows:
+            print(row[0])
+            for name, cell in zip(header[1:], row[1:], strict=True):
+                print(f"  {name}: {cell}")
+        return
     numbers = [all(_is_number(row[k]) for row in rows) for k in range(len(header))]
     for line in lines:
         cells = [

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions
+from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, usage
 from snopt.lab.cli.screen import print_table, short
 from snopt.lab.config import TaskName
 from snopt.lab.recipes.run import Run
@@ -54,7 +55,8 @@ def sweep(
     """
     base = common.experiment(task, optimizer, seed)
     folder = out or Path("out") / "sweep" / f"{task}-{optimizer}"
-    config = SweepConfig(base, folder, search, trials, storage, heartbeat)
+    with usage():
+        config = SweepConfig(base, folder, search, trials, storage, heartbeat)
 
     def watch(run: Run) -> Sequence[Listener]:
         if not common.quiet:
@@ -70,13 +72,15 @@ def sweep(
         print("interrupted; run the same command again to continue")
         return 130
     count = tally(study)
-    print(f"{count.planned} trials: {count.done} done, {count.failed} failed")
+    print(f"{count.planned} trials: {count.done} done, {count.failed} failed, in {folder}")
     rows = results(study)
     print_results(rows, base.metric)
     if not count.done:
         return 1
-    best = " ".join(f"{name}={value:g}" for name, value in rows[0].settings.items())
-    print(f"train with the best: snopt train {task} --optimizer {optimizer} --set {best}")
+    best = [f"{name}={value:g}" for name, value in rows[0].settings.items()]
+    scale = [] if common.scale == "cpu" else ["--scale", common.scale]
+    words = ["--optimizer", optimizer, *scale, "--set", *common.set, *best]
+    print(f"train with the best: snopt train {task} {shlex.join(words)}")
     return 0
 
 
@@ -85,10 +89,10 @@ def print_results(rows: Sequence[Result], metric: str) -> None:
     done = [row for row in rows if row.value is not None]
     cells = [
         [short(row.settings.get("lr")), short(row.settings.get("weight_decay")), short(row.value),
-         row.folder]
+         Path(row.folder).name]
         for row in done[:BEST]
     ]  # fmt: skip
-    print_table(["lr", "weight decay", f"best valid {metric}", "folder"], cells)
+    print_table(["lr", "weight decay", f"best valid {metric}", "trial"], cells)
     if len(done) > BEST:
         print(f"... and {len(done) - BEST} more")
     for row in rows:

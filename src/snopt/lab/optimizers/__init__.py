@@ -7,6 +7,7 @@ from snopt.lab.optimizers.registry import (
     grid,
     make_optimizers,
     make_schedulers,
+    options,
     unused_settings,
 )
 
@@ -17,5 +18,6 @@ __all__ = [
     "grid",
     "make_optimizers",
     "make_schedulers",
+    "options",
     "unused_settings",
 ]

@@ -6,6 +6,7 @@ are not in the paper: rules that scale like Adam get Adam's rates, the rest SGD'
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -39,6 +40,7 @@ __all__ = [
     "grid",
     "make_optimizers",
     "make_schedulers",
+    "options",
     "unused_settings",
 ]
 
@@ -68,6 +70,7 @@ class Entry:
         rates: Learning rates of a sweep.
         few_rates: Learning rates of a short search.
         settings: Which optional settings of :class:`OptimizerConfig` it has.
+        makers: What its other settings are arguments of; see :func:`options`.
         package: Package that it needs beyond torch.
     """
 
@@ -79,6 +82,7 @@ class Entry:
     rates: tuple[float, ...] = _LOW
     few_rates: tuple[float, ...] = _FEW_LOW
     settings: tuple[str, ...] = ("weight_decay",)
+    makers: tuple[Callable[..., Any], ...] = ()
     package: str | None = None
 
     @property
@@ -97,28 +101,40 @@ def _given(**settings: Any) -> dict[str, Any]:
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     amortized = config.name == "snopt_amortized"
     # In Algorithm 2 each refresh replaces the factors of the one before.
-    curvature: dict[str, Any] = {"averaging": 0.0} if amortized else {}
+    curvature: dict[str, Any] = {"conv": config.conv}
+    if amortized:
+        curvature["averaging"] = 0.0
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
+    settings: dict[str, Any] = {
+        "refresh_every": config.refresh_every,
+        "refresh_first": config.refresh_first,
+        "scope": "all" if config.rest_lr is None else "ode",
+        "rule": "amortized" if amortized else "adam",
+        **_given(momentum=config.momentum, damping=config.damping, fallback_lr=config.rest_lr),
+    }
+    for name, value in config.options:
+        (curvature if name in _plain_arguments(KroneckerOptions) else settings)[name] = value
     optimizer = SNOpt(
         model,
         lr=config.lr,
         weight_decay=config.weight_decay,
-        refresh_every=config.refresh_every,
-        refresh_first=config.refresh_first,
-        scope="all" if config.rest_lr is None else "ode",
-        curvature=KroneckerOptions(conv=config.conv, **curvature),
-        rule="amortized" if amortized else "adam",
-        **_given(momentum=config.momentum, damping=config.damping, fallback_lr=config.rest_lr),
+        curvature=KroneckerOptions(**curvature),
+        **settings,
     )
     return [optimizer]
 
 
-def _sgd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    momentum = 0.9 if config.momentum is None else config.momentum
-    return [
-        torch.optim.SGD(params, lr=config.lr, momentum=momentum, weight_decay=config.weight_decay)
-    ]
+def _torch(maker: Callable[..., Optimizer], **defaults: Any) -> Build:
+    """Return a builder of an optimizer of torch's kind."""
+
+    def build(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
+        settings = {**defaults, **_given(momentum=config.momentum), **dict(config.options)}
+        if "weight_decay" in inspect.signature(maker).parameters:
+            settings["weight_decay"] = config.weight_decay
+        return [maker(params, lr=config.lr, **settings)]
+
+    return build
 
 
 def _muon(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
@@ -132,14 +148,14 @@ def _muon(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Opt
 
 def _soap(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     soap = import_module("pytorch_optimizer").SOAP
-    settings = {"betas": (0.95, 0.95), "precondition_frequency": 10}
+    settings = {"betas": (0.95, 0.95), "precondition_frequency": 10, **dict(config.options)}
     return [soap(params, lr=config.lr, weight_decay=config.weight_decay, **settings)]
 
 
 def _recursive(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     recursive_adjoint(model)
     settings = _given(lr=config.lr, damping=config.damping, weight_decay=config.weight_decay)
-    return [RecursiveNewton(params, **settings)]
+    return [RecursiveNewton(params, **settings, **dict(config.options))]
 
 
 def _singd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
@@ -163,27 +179,24 @@ SETTINGS = (
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Entry] = {
-    "snopt": Entry("SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"], settings=SETTINGS),
+    "snopt": Entry(
+        "SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"], settings=SETTINGS,
+        makers=(SNOpt, KroneckerOptions),
+    ),
     "snopt_amortized": Entry(
         "SNOpt (paper's)", _snopt, lr=1e-2, rates=_HIGH, few_rates=_FEW_HIGH,
-        settings=SETTINGS,
+        settings=SETTINGS, makers=(SNOpt, KroneckerOptions),
     ),
-    "adam": Entry(
-        "Adam",
-        lambda model, params, config: [
-            torch.optim.Adam(params, lr=config.lr, weight_decay=config.weight_decay)
-        ],
-    ),
+    "adam": Entry("Adam", _torch(torch.optim.Adam), makers=(torch.optim.Adam,)),
     "adamw": Entry(
         "AdamW",
-        lambda model, params, config: [
-            torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
-        ],
+        _torch(torch.optim.AdamW),
         weight_decay=1e-2,  # torch's default: without weight decay it would be Adam
+        makers=(torch.optim.AdamW,),
     ),
     "sgd": Entry(
-        "SGD", _sgd, lr=1e-2, small_lr=0.2, rates=_HIGH, few_rates=_FEW_HIGH,
-        settings=("weight_decay", "momentum"),
+        "SGD", _torch(torch.optim.SGD, momentum=0.9), lr=1e-2, small_lr=0.2, rates=_HIGH,
+        few_rates=_FEW_HIGH, settings=("weight_decay", "momentum"), makers=(torch.optim.SGD,),
     ),
     "muon": Entry(
         "Muon", _muon, lr=0.02, small_lr=0.03, rates=_HIGH, few_rates=_FEW_HIGH,
@@ -193,14 +206,13 @@ OPTIMIZERS: dict[str, Entry] = {
     "lbfgs": Entry(
         "LBFGS",
         # Five evaluations per step: what the paper's times of LBFGS relative to SNOpt amount to.
-        lambda model, params, config: [
-            torch.optim.LBFGS(params, lr=config.lr, max_iter=4, max_eval=5, history_size=10)
-        ],
+        _torch(torch.optim.LBFGS, max_iter=4, max_eval=5, history_size=10),
         lr=0.1, small_lr=0.03, rates=_HIGH, few_rates=_FEW_NEWTON, settings=(),
+        makers=(torch.optim.LBFGS,),
     ),
     "recursive": Entry(
         "recursive adjoint", _recursive, lr=1.0, small_lr=1.0, rates=_NEWTON,
-        few_rates=_FEW_NEWTON, settings=("weight_decay", "damping"),
+        few_rates=_FEW_NEWTON, settings=("weight_decay", "damping"), makers=(RecursiveNewton,),
     ),
     "singd": Entry(
         "SINGD", _singd, lr=0.1, small_lr=0.1, rates=_HIGH, few_rates=_FEW_HIGH,
@@ -271,11 +283,13 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
         >>> [type(optimizer).__name__ for optimizer in make_optimizers(model, config)]
         ['SGD', 'Adam']
     """
-    entry = find(config.name)
-    for name in unused_settings(config):
+    entry, known = find(config.name), options(config.name)
+    unused = [name for name, _ in config.options if name not in known]
+    for name in (*unused_settings(config), *unused):
         raise ValueError(
-            f"{name}={getattr(config, name)}: {config.name} does not have this setting; it has "
-            f"{', '.join(('lr', *entry.settings))}. Leave it out, or choose another optimizer."
+            f"{name}: {config.name} does not have this setting; it has "
+            f"{', '.join(('lr', *entry.settings, *known))}. Leave it out, or choose another "
+            "optimizer."
         )
     if not entry.installed:
         raise ImportError(
@@ -292,6 +306,35 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
     return [
         *made, torch.optim.Adam(rest, lr=config.rest_lr, weight_decay=config.weight_decay)
     ]  # fmt: skip
+
+
+def options(optimizer: str) -> dict[str, Any]:
+    """Return the arguments of an optimizer beyond :class:`OptimizerConfig`, with their defaults.
+
+    They are the plain ones (numbers, strings, booleans, tuples) of its constructor.
+
+    Example:
+        >>> options("adam")["betas"], options("snopt")["on_divergence"]
+        ((0.9, 0.999), 'skip')
+    """
+    found: dict[str, Any] = {}
+    for maker in find(optimizer).makers:
+        found |= _plain_arguments(maker)
+    own = {field.name for field in fields(OptimizerConfig)}
+    return {name: value for name, value in found.items() if name not in own}
+
+
+#: Arguments that are objects, or that follow from the run: the batch size is ``train.batch_size``.
+_HIDDEN = {"params", "model", "fields", "curvature", "quadrature", "batch_size"}
+
+
+def _plain_arguments(maker: Callable[..., Any]) -> dict[str, Any]:
+    plain = (bool, int, float, str, tuple, type(None))
+    return {
+        name: argument.default
+        for name, argument in inspect.signature(maker).parameters.items()
+        if name not in _HIDDEN and isinstance(argument.default, plain)
+    }
 
 
 def unused_settings(config: OptimizerConfig) -> dict[str, Any]:

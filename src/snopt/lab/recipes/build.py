@@ -110,10 +110,7 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
         solver: how its ODE is solved.
         spec: what one example is.
     """
-    options: dict[str, Any] = asdict(solver)
-    step_size = options.pop("step_size")
-    if step_size is not None:
-        options["options"] = {"step_size": step_size}
+    options = solver_options(solver)
     classes = spec.classes or 0
     if config.kind == "image":
         return ImageClassifier(spec.shape[0], classes, config.width, **options)
@@ -140,6 +137,15 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
     block = NeuralODE(TanhField(size, config.width, config.layers + 1), **options)
     readout = nn.Linear(size, classes)
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
+
+
+def solver_options(solver: SolverConfig) -> dict[str, Any]:
+    """Return the arguments of :class:`snopt.NeuralODE`."""
+    options: dict[str, Any] = asdict(solver)
+    step_size = options.pop("step_size")
+    if step_size is not None:
+        options["options"] = {"step_size": step_size}
+    return options
 
 
 def _only_block(model: nn.Module) -> NeuralODE:

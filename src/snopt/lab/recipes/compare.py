@@ -68,13 +68,10 @@ def table(done: Sequence[tuple[Run, Outcome]]) -> Table:
     columns = [
         "optimizer",
         "lr",
-        "seeds",
         f"test {config.metric}",
-        "±",
-        f"best valid {config.metric}",
-        f"iterations to {_short(target)}",
-        "seconds to it",
-        "iterations",
+        "best valid",
+        f"iter to {_short(target)}",
+        "s to it",
         "seconds",
     ]
     return Table("Means over seeds.", columns, [_row(group, target) for group in groups])
@@ -88,13 +85,10 @@ def _row(done: Sequence[tuple[Run, Outcome]], target: float | None) -> list[Cell
     return [
         config.optimizer.name,
         f"{config.optimizer.lr:g}",
-        str(len(done)),
-        _short(_mean(known)),
-        _short(statistics.stdev(known) if len(known) > 1 else None),
+        _short(_mean(known)) + (f" ± {statistics.stdev(known):.2g}" if len(known) > 1 else ""),
         _short(_mean([o.best for o in outcomes if o.best is not None])),
         _short(_mean([iteration for iteration, _ in waits])),
         _short(_mean([seconds for _, seconds in waits])),
-        f"{statistics.fmean(o.iteration for o in outcomes):.0f}",
         f"{statistics.fmean(o.seconds for o in outcomes):.1f}",
     ]
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch import nn
 
 from snopt.lab.config import Experiment
+from snopt.lab.data import Spec
 from snopt.lab.optimizers import unused_settings
-from snopt.lab.recipes.build import build
+from snopt.lab.recipes.build import build, build_model, build_task
 from snopt.lab.recipes.settings import from_dict
 from snopt.lab.report.read import read_run
-from snopt.lab.train import Listener, Outcome, join, train
+from snopt.lab.report.records import number
+from snopt.lab.train import Listener, Outcome, RunFolderError, join, load_checkpoint, train
 
 __all__ = [
+    "Loaded",
     "Run",
     "Watch",
     "describe",
     "evaluations",
     "experiment_of",
     "lengthened",
+    "load",
     "recorded",
     "rotated",
     "run",
@@ -31,6 +36,9 @@ __all__ = [
 ]
 
 Anything = TypeVar("Anything")
+
+COMPLETE = ("finished", "target", "budget", "plateau", "diverged")
+"""How a run can have ended that there is nothing to resume of."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,7 @@ def run(
     folder: str | Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> Outcome:
     """Train what a configuration describes, on a GPU if there is one.
@@ -103,6 +112,7 @@ def run(
         config: the experiment.
         folder: the run folder.
         resume: go on with the run in the folder.
+        overwrite: delete the run in the folder and start anew.
         listeners: who watches.
     """
     with join("cuda" if torch.cuda.is_available() else None) as world:
@@ -112,8 +122,9 @@ def run(
             parts,
             config.train,
             folder,
-            describe=describe(config),
+            describe={**describe(config), "spec": asdict(task.train.spec)},
             resume=resume,
+            overwrite=overwrite,
             listeners=listeners,
         )
 
@@ -133,23 +144,109 @@ def experiment_of(folder: str | Path) -> Experiment:
 
     Args:
         folder: a folder that :func:`run` has written to.
+
+    Raises:
+        RunFolderError: There is no run in the folder, or its ``config.json`` is damaged.
     """
+    content = _config(Path(folder))
     path = Path(folder) / "config.json"
+    if not isinstance(content.get("experiment"), dict):
+        raise RunFolderError(f"{path} was not written by `snopt train`: it names no experiment")
+    try:
+        config = from_dict(Experiment, content["experiment"])
+        # Defaults change between versions; settings that the optimizer does not have are moot.
+        unused = unused_settings(config.optimizer)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunFolderError(
+            f"{path} does not describe an experiment of this version: {error}"
+        ) from error
+    return replace(config, optimizer=replace(config.optimizer, **unused))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
     try:
         content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{folder} is no run folder: there is no config.json in it; name the folder that was "
-            "given as --out"
+        raise RunFolderError(
+            f"{folder} is not a run folder: there is no config.json in it; name the folder that "
+            "was given as --out"
         ) from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; start the run anew") from error
-    if "experiment" not in content:
-        raise ValueError(f"{path} was not written by `snopt train`: it names no experiment")
-    config = from_dict(Experiment, content["experiment"])
-    # Defaults change between versions; those of settings that the optimizer does not have are moot.
-    unused = unused_settings(config.optimizer)
-    return replace(config, optimizer=replace(config.optimizer, **unused))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} is damaged: {error}; start the run anew") from error
+    if not isinstance(content, dict):
+        raise RunFolderError(f"{path} is damaged: it is not a JSON object; start the run anew")
+    return content
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that was trained.
+
+    Attributes:
+        model: the model, in evaluation mode and on the CPU.
+        iteration: updates that it has seen.
+        metrics: its validation metrics.
+        config: the run's ``config.json``.
+    """
+
+    model: nn.Module
+    iteration: int
+    metrics: Mapping[str, float]
+    config: Mapping[str, Any]
+
+
+def load(folder: str | Path, model: nn.Module | None = None, *, latest: bool = False) -> Loaded:
+    """Load the model of a run: the one with the best validation metric.
+
+    Args:
+        folder: a run folder.
+        model: a model to load the weights into. It is needed for a run that :func:`run` and
+            ``snopt train`` did not make; theirs is built from the run folder.
+        latest: load the latest checkpoint instead. A run without validation has no best model;
+            the latest one is loaded then.
+
+    Raises:
+        RunFolderError: The folder holds no model, or one that does not fit.
+
+    Example:
+        >>> import tempfile
+        >>> from snopt.lab.recipes.catalogue import recipe
+        >>> folder = tempfile.mkdtemp()
+        >>> outcome = run(recipe("two_moons", "adam", "smoke"), folder)
+        >>> loaded = load(folder)
+        >>> loaded.metrics["accuracy"] == outcome.best, loaded.model(torch.zeros(1, 2)).shape
+        (True, torch.Size([1, 2]))
+    """
+    folder = Path(folder)
+    config = _config(folder)
+    state = None if latest else load_checkpoint(folder, best=True)
+    state = state or load_checkpoint(folder)
+    if state is None:
+        raise RunFolderError(f"{folder} holds no model yet: the run has made no checkpoint.")
+    model = model or _rebuilt(folder, config)
+    try:
+        model.load_state_dict(state["model"])
+    except RuntimeError as error:
+        raise RunFolderError(
+            f"the checkpoint in {folder} does not fit the model: {error}"
+        ) from error
+    metrics = state.get("metrics") or state["progress"]["last"].get("valid", {})
+    return Loaded(model.eval(), state["iteration"], metrics, config)
+
+
+def _rebuilt(folder: Path, config: Mapping[str, Any]) -> nn.Module:
+    """Build the model of an experiment as it was before training."""
+    if "experiment" not in config:
+        raise RunFolderError(
+            f"{folder} does not say how its model was built; build it and pass it: "
+            "load(folder, model)."
+        )
+    experiment = experiment_of(folder)
+    spec = config.get("spec")
+    # Runs of earlier versions did not record what their examples are.
+    found = from_dict(Spec, spec) if spec else build_task(experiment).train.spec
+    return build_model(experiment.model, experiment.solver, found)
 
 
 def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
@@ -170,19 +267,34 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
             f"{folder} holds a run with other settings; choose another --out, or remove it"
         )
     end = read_run(folder).records.end
-    if end is None or end.get("status") not in ("finished", "target", "budget", "diverged"):
+    if end is None or end.get("status") not in COMPLETE:
         return None
+    iteration, seconds = number(end.get("iteration")), number(end.get("seconds"))
+    if iteration is None or seconds is None:
+        return None  # The record is damaged; the checkpoint may not be.
     known = [value for *_, value in evaluations(folder, config.metric)]
     choose = max if config.mode == "max" else min
     return Outcome(
         status=end["status"],
-        iteration=end["iteration"],
-        seconds=end["seconds"],
+        iteration=int(iteration),
+        seconds=seconds,
         best=choose(known) if known else None,
-        last=end.get("final", {}),
+        last=_final(end.get("final")),
         folder=folder,
         message="read from its record",
     )
+
+
+def _final(final: object) -> dict[str, dict[str, float]]:
+    """Return the final metrics of an end record, what is damaged left out."""
+    splits = final.items() if isinstance(final, dict) else ()
+    return {
+        str(split): {
+            str(name): value for name, value in metrics.items() if number(value) is not None
+        }
+        for split, metrics in splits
+        if isinstance(metrics, dict)
+    }
 
 
 def evaluations(folder: Path, metric: str) -> list[tuple[int, float, float]]:

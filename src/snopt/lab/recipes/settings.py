@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from snopt.base.errors import unknown
 from snopt.lab.config import Experiment
+from snopt.lab.optimizers import options
 
-__all__ = ["from_dict", "with_settings"]
+__all__ = ["from_dict", "like", "parsed", "settings_of", "with_settings"]
 
 Frozen = TypeVar("Frozen")
 
@@ -37,9 +39,11 @@ def from_dict(kind: type[Frozen], values: Mapping[str, Any]) -> Frozen:
 
 def _revived(hint: Any, value: Any) -> Any:
     """Undo what JSON did to a value: tuples became lists, dataclasses dictionaries."""
-    if isinstance(value, Mapping) and isinstance(hint, type) and is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{value!r} is not a {hint.__name__}")
         return from_dict(hint, value)
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(_revived(None, part) for part in value) if isinstance(value, list) else value
 
 
 def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
@@ -68,27 +72,74 @@ def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
     return config
 
 
+def settings_of(config: Experiment) -> dict[str, Any]:
+    """Return every setting that :func:`with_settings` can change, with its value.
+
+    Those of the optimizer come first and without a section, its own options among them.
+
+    Example:
+        >>> from snopt.lab.recipes.catalogue import recipe
+        >>> settings = settings_of(recipe("digits", "adam"))
+        >>> settings["lr"], settings["betas"], settings["model.width"]
+        (0.01, (0.9, 0.999), 64)
+    """
+    optimizer = {name: value for name, value in _leaves(config, "optimizer") if name != "options"}
+    return {
+        **optimizer,
+        **options(config.optimizer.name),
+        **dict(config.optimizer.options),
+        **{
+            f"{section}.{name}": value
+            for section in (field.name for field in fields(config))
+            if section != "optimizer" and is_dataclass(getattr(config, section))
+            for name, value in _leaves(config, section)
+        },
+    }
+
+
+def _leaves(config: Experiment, section: str) -> list[tuple[str, Any]]:
+    part = getattr(config, section)
+    return [(field.name, getattr(part, field.name)) for field in fields(part)]
+
+
 def _changed(config: Experiment, key: str, text: str) -> Experiment:
+    key = key.removeprefix("optimizer.")
+    valid = settings_of(config)
+    if key not in valid:
+        # Without its section, or misspelt: look at the last part alone.
+        names = {other.rpartition(".")[2] for other in valid}
+        leaves = difflib.get_close_matches(key.rpartition(".")[2], names)
+        near = [other for other in valid if other.rpartition(".")[2] in leaves]
+        raise unknown("setting", key, near or valid)
     section, dot, name = key.rpartition(".")
     section = section if dot else "optimizer"
-    valid = _setting_names(config)
-    if f"{section}.{name}" not in valid:
-        # Without its section, or misspelt: look at the last part alone.
-        leaves = difflib.get_close_matches(name, {other.partition(".")[2] for other in valid})
-        near = [other for other in valid if other.partition(".")[2] in leaves]
-        raise unknown("setting", key, near or valid)
     part = getattr(config, section)
-    value = parsed(get_type_hints(type(part))[name], text, key)
-    return replace(config, **{section: replace(part, **{name: value})})
+    hints = get_type_hints(type(part))
+    if name in hints:
+        change = {name: parsed(hints[name], text, key)}
+    else:
+        known = dict(config.optimizer.options)
+        known[name] = like(options(config.optimizer.name)[name], text, key)
+        change = {"options": tuple(sorted(known.items()))}
+    return replace(config, **{section: replace(part, **change)})
 
 
-def _setting_names(config: Experiment) -> list[str]:
-    return [
-        f"{section.name}.{leaf.name}"
-        for section in fields(config)
-        if is_dataclass(part := getattr(config, section.name))
-        for leaf in fields(part)
-    ]
+def like(default: Any, text: str, key: str) -> Any:
+    """Read a value of the type of a default; anything plain if the default is None.
+
+    Example:
+        >>> like((0.9, 0.999), "0.9,0.99", "betas"), like(None, "4", "foreach")
+        ((0.9, 0.99), 4)
+    """
+    if text.lower() == "none":
+        return None
+    if isinstance(default, tuple):
+        return tuple(like(0.0, word, key) for word in text.split(","))
+    kinds = {type(None): (int, float, bool, str), int: (int, float)}
+    for kind in kinds.get(type(default), ()):
+        with suppress(ValueError):
+            return parsed(kind, text, key)
+    return parsed(type(default), text, key)
 
 
 def parsed(hint: Any, text: str, key: str) -> Any:

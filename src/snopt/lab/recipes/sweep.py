@@ -3,9 +3,12 @@
 All trials of the sweep are queued first, each with its point of the grid, or without one where the
 sampler chooses. Workers then take trials until none is left. (Optuna's ``GridSampler`` does not
 reserve points: two workers can draw the same one, and at the end of the grid they do.) A trial
-that fails is recorded with its reason, and the sweep goes on. While a trial runs, its process
-writes heartbeats; when they stop, Optuna's retry callback queues the trial again, and it continues
-from its last checkpoint.
+that fails is recorded with its reason, and the sweep goes on.
+
+While a trial runs, its process counts up a number in the study. Another process that sees no new
+number for a while, by its own clock that only runs forward, takes the first one for dead, unless it
+still holds the lock of the run folder. The trial is then queued again with the same settings, and
+continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -13,20 +16,22 @@ from __future__ import annotations
 import math
 import os
 import socket
+import threading
 import time
-import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from filelock import FileLock
 
 from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.run import Run, Watch
 from snopt.lab.recipes.settings import from_dict
+from snopt.lab.train import FolderInUse
+from snopt.lab.train.folder import in_use
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Result", "SweepConfig", "Tally", "open_study", "results", "tally", "work"]
 
 RETRIES = 2
-"""How often a trial is retried whose process died: the trial may be the cause."""
+"""How often a trial is retried whose process died: the trial may be the cause. Ctrl-C is not."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ class SweepConfig:
         search: the paper's ``"grid"``, or ``"tpe"``: Optuna's sampler chooses.
         trials: how many; all of the grid if not given, and 30 for ``"tpe"``.
         storage: address of the study's database; an SQLite file in ``out`` if not given.
-        heartbeat: seconds between heartbeats; a process without one for twice as long counts as
-            dead.
+        heartbeat: seconds between signs of life; a process without one for twice as long counts
+            as dead, unless its run folder is locked.
     """
 
     base: Experiment
@@ -59,6 +64,12 @@ class SweepConfig:
     trials: int | None = None
     storage: str | None = None
     heartbeat: int = 30
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "heartbeat"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1.")
 
     @property
     def name(self) -> str:
@@ -132,24 +143,11 @@ def _storage(config: SweepConfig) -> RDBStorage:
 def _open_storage(config: SweepConfig) -> RDBStorage:
     from optuna.storages import RDBStorage
 
-    with warnings.catch_warnings():
-        # Optuna calls heartbeats an experimental feature.
-        warnings.simplefilter("ignore")
-        return RDBStorage(
-            config.url,
-            # SQLite allows one writer at a time; the others wait instead of failing.
-            engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in config.url else None,
-            heartbeat_interval=config.heartbeat,
-            heartbeat_stale_trial_callback=_retry(),
-        )
-
-
-def _retry() -> Callable[[Study, FrozenTrial], None]:
-    """Make the callback that queues the trial of a dead process again."""
-    from optuna.storages import RetryHeartbeatStaleTrialCallback
-
-    callback: Callable[[Study, FrozenTrial], None] = RetryHeartbeatStaleTrialCallback(RETRIES)
-    return callback
+    return RDBStorage(
+        config.url,
+        # SQLite allows one writer at a time; the others wait instead of failing.
+        engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in config.url else None,
+    )
 
 
 def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> None:
@@ -163,51 +161,141 @@ def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> Non
         study: from :func:`open_study`.
         watch: makes the listeners of each trial.
     """
+    seen: Seen = {}
     while True:
-        _retry_dead(config, study)
-        count = tally(study)
-        if count.waiting:
-            study.optimize(partial(_objective, config, watch), n_trials=1, catch=(Exception,))
+        with FileLock(config.out / "queue.lock"):
+            _fail_dead(config, study, seen)
+            _requeue(config, study)
+            count = tally(study)
+            trial = study.ask() if count.waiting else None
+        if trial is not None:
+            _attempt(config, study, trial, watch)
         elif count.running:
-            time.sleep(1.0)
+            time.sleep(min(1.0, config.heartbeat))
         else:
             return
 
 
-def _retry_dead(config: SweepConfig, study: Study) -> None:
-    """Mark the trials of dead processes as failed, and queue them again."""
-    optuna = _optuna()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        optuna.storages.fail_stale_trials(study)
-        # Optuna overlooks a process that died after it took a trial and before its first heartbeat.
-        latest = datetime.now() - timedelta(seconds=2 * config.heartbeat)
-        for trial in _latest(study).values():
-            began = trial.datetime_start if trial.state.name == "RUNNING" else None
-            if began is not None and began < latest and "process" not in trial.user_attrs:
-                with suppress(ValueError):  # another worker was faster
-                    study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-                    _retry()(study, trial)
+# The latest sign of life of a trial, and when it was first seen.
+Seen: TypeAlias = dict[int, tuple[object, float]]
+
+
+def _fail_dead(config: SweepConfig, study: Study, seen: Seen) -> None:
+    """Mark the trials of dead processes as failed."""
+    for plan, trial in _latest(study).items():
+        if trial.state.name != "RUNNING":
+            continue
+        beat = trial.user_attrs.get("beat")
+        if seen.get(trial.number, (None, 0.0))[0] != beat or trial.number not in seen:
+            seen[trial.number] = (beat, time.monotonic())
+        silent = time.monotonic() - seen[trial.number][1] > 2 * config.heartbeat
+        if (silent or _died_here(trial)) and not in_use(_folder(config, plan)):
+            _tell(study, trial.number, state=_optuna().trial.TrialState.FAIL)
+
+
+def _died_here(trial: FrozenTrial) -> bool:
+    """Tell whether a trial's process was one of this machine and is gone."""
+    host, _, pid = str(trial.user_attrs.get("process", "")).rpartition(":")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _requeue(config: SweepConfig, study: Study) -> None:
+    """Queue the trials again that were interrupted, or whose process died not too often."""
+    points = config.plan()
+    for plan, trial in _latest(study).items():
+        if trial.state.name != "FAIL" or "note" in trial.user_attrs:
+            continue
+        crashed = "interrupted" not in trial.user_attrs
+        crashes = trial.user_attrs.get("crashes", 0) + crashed
+        if crashes <= RETRIES:
+            # A process that is killed between two draws leaves a part of its point.
+            point = (points[plan] if plan < len(points) else {}) or trial.params
+            study.enqueue_trial(point, user_attrs={"plan": plan, "crashes": crashes})
+
+
+def _tell(study: Study, trial: Trial | int, *args: Any, **values: Any) -> None:
+    """Tell the study how a trial ended, unless another process has done so."""
+    with suppress(ValueError, _optuna().exceptions.UpdateFinishedTrialError):
+        study.tell(trial, *args, **values)
+
+
+def _folder(config: SweepConfig, plan: int) -> Path:
+    return config.out / f"trial-{plan:03d}"
+
+
+def _attempt(config: SweepConfig, study: Study, trial: Trial, watch: Watch) -> None:
+    """Run one trial and tell the study how it ended."""
+    states = _optuna().trial.TrialState
+    if "plan" not in trial.user_attrs:  # another process took the last trial first
+        _tell(study, trial, state=states.PRUNED)
+        return
+    try:
+        with _signs_of_life(trial, config.heartbeat):
+            best = _objective(config, watch, trial)
+    except KeyboardInterrupt:
+        _note(trial, "interrupted", True)
+        _tell(study, trial, state=states.FAIL)
+        with FileLock(config.out / "queue.lock"):
+            _requeue(config, study)
+        raise
+    except Exception as error:  # noqa: BLE001
+        if "note" not in trial.user_attrs:
+            _note(trial, "note", f"{type(error).__name__}: {error}")
+        _tell(study, trial, state=states.FAIL)
+    else:
+        _tell(study, trial, best)
+
+
+def _note(trial: Trial, name: str, value: object) -> None:
+    """Set an attribute of a trial, unless another process has ended the trial."""
+    with suppress(_optuna().exceptions.UpdateFinishedTrialError):
+        trial.set_user_attr(name, value)
+
+
+@contextmanager
+def _signs_of_life(trial: Trial, every: float) -> Iterator[None]:
+    """Count up a number of the trial while the process works on it."""
+    done = threading.Event()
+    trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
+
+    def count() -> None:
+        beat = 0
+        while not done.wait(every):
+            beat += 1
+            with suppress(Exception):  # the next one may get through
+                trial.set_user_attr("beat", beat)
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
     """Run one trial; what it returns is the best validation metric."""
-    if "plan" not in trial.user_attrs:
-        raise _optuna().TrialPruned("another process took the last trial first")
-    folder = config.out / f"trial-{trial.user_attrs['plan']:03d}"
+    folder = _folder(config, trial.user_attrs["plan"])
     trial.set_user_attr("folder", str(folder))
-    trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
-    try:
-        outcome = Run(suggested(config, trial), folder).finish(watch)
-        if outcome.status == "interrupted":
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        trial.set_user_attr("note", "interrupted, and put back into the queue")
-        trial.study.enqueue_trial(trial.params, user_attrs={"plan": trial.user_attrs["plan"]})
-        raise
-    except Exception as error:
-        trial.set_user_attr("note", f"{type(error).__name__}: {error}")
-        raise
+    run = Run(suggested(config, trial), folder)
+    while True:
+        try:
+            outcome = run.finish(watch)
+            break
+        except FolderInUse:
+            # A process that was taken for dead goes on with the same trial; its record will do.
+            time.sleep(1.0)
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt
     trial.set_user_attr("note", outcome.message)
     if outcome.status == "diverged" or outcome.best is None:
         raise RuntimeError(f"{outcome.status}: {outcome.message}")
@@ -298,9 +386,13 @@ def results(study: Study) -> list[Result]:
 
 
 def _latest(study: Study) -> dict[int, FrozenTrial]:
-    """The latest attempt at each trial of the plan."""
-    trials = [trial for trial in study.trials if "plan" in trial.user_attrs]
-    return {trial.user_attrs["plan"]: trial for trial in trials}
+    """The attempt at each trial of the plan that counts: a complete one, else the latest."""
+    found: dict[int, FrozenTrial] = {}
+    for trial in study.trials:
+        plan = trial.user_attrs.get("plan")
+        if plan is not None and (plan not in found or found[plan].state.name != "COMPLETE"):
+            found[plan] = trial
+    return found
 
 
 def _optuna() -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from snopt.lab.report.read import Run
 
 # Settings in which runs of one curve may differ, wherever in a config they stand.
-FREE = {"seed", "out", "folder", "label"}
+FREE = {"seed", "out", "folder", "label", "run", "format"}
 MAX_DIFFERENCES = 3
 MAX_VALUE_LENGTH = 24
 

@@ -167,7 +167,7 @@ def _troubles(run: Run) -> list[str]:
         found.append(f"skipped updates: {len(records.skipped)} ({where})")
     if records.end is None:
         found.append("no end record: the run is still running, or was killed")
-    elif run.state not in ("finished", "target", "budget"):
+    elif run.state not in ("finished", "target", "budget", "plateau"):
         message = records.end.get("message")
         found.append(f"{run.state}: {message}" if message else run.state)
     return found

@@ -2,7 +2,8 @@
 
 from snopt.lab.train.checkpoint import load_checkpoint
 from snopt.lab.train.folder import FolderInUse, RunFolderError
-from snopt.lab.train.listeners import PlainProgress, RichProgress, TensorBoard, progress
+from snopt.lab.train.listeners import PlainProgress, RichProgress, progress
+from snopt.lab.train.loggers import CSV, MLflow, TensorBoard, WandB
 from snopt.lab.train.loop import train
 from snopt.lab.train.parallel import World, join
 from snopt.lab.train.record import read_records
@@ -28,5 +29,8 @@ __all__ = [
     "progress",
     "PlainProgress",
     "RichProgress",
+    "CSV",
     "TensorBoard",
+    "WandB",
+    "MLflow",
 ]

@@ -6,26 +6,35 @@ import hashlib
 import os
 import re
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import torch
+from torch import nn
 
-from snopt.lab.train.folder import RunFolderError, replace_text, sync_folder, writing
+from snopt.lab.train.folder import (
+    FORMAT,
+    RunFolderError,
+    create,
+    replace_text,
+    sync_folder,
+    writing,
+)
 from snopt.lab.train.parallel import World
 from snopt.lab.train.seeding import seed_all, set_rng_state
-from snopt.lab.train.task import Metrics, Parts, Task, better
+from snopt.lab.train.task import Metrics, Parts, Progress
 
 __all__ = [
-    "Progress",
     "capture",
     "check_readable",
     "checkpoints",
-    "latest_whole",
+    "latest_usable",
     "load_checkpoint",
     "restore",
+    "save_best",
     "save_checkpoint",
     "set_aside",
 ]
@@ -33,56 +42,20 @@ __all__ = [
 # -------------------------------------------------------------------------------- state
 
 
-@dataclass
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        iteration: Updates made; it determines which examples come next.
-        seconds: Seconds of training, evaluation not counted.
-        cpu_seconds: Seconds that the processor worked for it, all threads added up.
-        skipped: How many of the latest iterations, in a row, made no update.
-        trouble: Why the latest skipped iteration made none.
-        evaluated: The iteration of the latest evaluation on the validation examples.
-        best: The best validation value of the task's metric.
-        last: The latest metrics of each split.
-    """
-
-    iteration: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    skipped: int = 0
-    trouble: str = ""
-    evaluated: int | None = None
-    best: float | None = None
-    last: dict[str, Metrics] = field(default_factory=dict)
-
-    def advance(self, seconds: float, skipped: str | None, cpu_seconds: float = 0.0) -> None:
-        """Count one iteration; ``skipped`` says why it made no update."""
-        self.iteration += 1
-        self.seconds += seconds
-        self.cpu_seconds += cpu_seconds
-        self.skipped = 0 if skipped is None else self.skipped + 1
-        self.trouble = skipped or self.trouble
-
-    def note(self, task: Task, split: str, metrics: Metrics) -> None:
-        """Store the metrics of an evaluation."""
-        self.last[split] = metrics
-        if split == "valid":
-            self.evaluated = self.iteration
-            if better(task.mode, metrics[task.metric], self.best):
-                self.best = metrics[task.metric]
-
-
-def capture(parts: Parts, progress: Progress, rng: list[dict[str, Any]]) -> dict[str, Any]:
+def capture(
+    parts: Parts, progress: Progress, rng: list[dict[str, Any]], run: str
+) -> dict[str, Any]:
     """Return the content of a checkpoint, tensors and plain values.
 
     Args:
         parts: The model and its optimizers.
         progress: How far the run is.
         rng: The state of the random numbers of every process.
+        run: The identity of the run.
     """
     return {
+        "format": FORMAT,
+        "run": run,
         "iteration": progress.iteration,
         "progress": asdict(progress),
         "model": parts.model.state_dict(),
@@ -100,7 +73,7 @@ def _kinds(parts: Parts) -> list[str]:
     return [type(part).__name__ for part in (*parts.optimizers, *parts.schedulers, *horizon)]
 
 
-def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Progress:
+def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> None:
     """Restore parts and random numbers from a checkpoint.
 
     Args:
@@ -108,9 +81,6 @@ def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Pro
         parts: Built in the same way as the parts that were saved.
         world: The processes.
         seed: For processes that the saved run did not have.
-
-    Returns:
-        How far the run was.
 
     Raises:
         RunFolderError: The checkpoint belongs to other parts.
@@ -133,17 +103,18 @@ def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Pro
             f"the checkpoint does not fit the model or its optimizer: {error}. Resume with the "
             "parts that the run was started with."
         ) from error
-    progress = Progress(**state["progress"])
     if world.rank < len(state["rng"]):
         set_rng_state(state["rng"][world.rank])
     else:
-        seed_all(seed, "training", world.rank, progress.iteration)
-    return progress
+        seed_all(seed, "training", world.rank, state["iteration"])
 
 
 # -------------------------------------------------------------------------------- files
 
-NAME = re.compile(r"step-(\d{8,})\.pt")
+#: A checkpoint to resume from, or the model with the best validation metric.
+Sort: TypeAlias = Literal["step", "best"]
+
+NAME = re.compile(r"(?:step|best)-(\d{8,})\.pt")
 
 
 def iteration_of(path: Path) -> int:
@@ -157,9 +128,9 @@ def iteration_of(path: Path) -> int:
     return int(found[1]) if found else -1
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def checkpoints(folder: Path, sort: Sort = "step") -> list[Path]:
     """Return the checkpoints of a run folder, oldest first."""
-    found = (folder / "checkpoints").glob("step-*.pt")
+    found = (folder / "checkpoints").glob(f"{sort}-*.pt")
     return sorted((path for path in found if iteration_of(path) >= 0), key=iteration_of)
 
 
@@ -190,7 +161,7 @@ class _Hashing:
 
 def _write_state(path: Path, state: dict[str, Any]) -> str:
     """Write a state and flush it to disk; return its checksum."""
-    with open(path, "wb") as file:
+    with create(path) as file:
         hashing = _Hashing(file)
         try:
             torch.save(state, hashing)  # type: ignore[arg-type]
@@ -203,11 +174,37 @@ def _write_state(path: Path, state: dict[str, Any]) -> str:
     return hashing.sha.hexdigest()
 
 
+def _save(folder: Path, sort: Sort, iteration: int, state: dict[str, Any]) -> Path:
+    """Write a checkpoint under another name, flush it to disk and rename it.
+
+    At any moment, also after a power failure, a file called ``*.pt`` is a complete checkpoint with
+    its checksum.
+    """
+    path = folder / "checkpoints" / f"{sort}-{iteration:08d}.pt"
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+            sha = _write_state(beside, state)
+            # The checksum comes first: a checkpoint never lacks one.
+            replace_text(checksum_of(path), f"{sha}  {path.name}\n")
+            beside.replace(path)
+            sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+        checksum_of(path).unlink()
+
+
 def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: int) -> Path:
     """Write a checkpoint and remove old ones.
-
-    The file is written under another name, flushed to disk and renamed: at any moment, also after
-    a power failure, a file called ``step-*.pt`` is a complete checkpoint with its checksum.
 
     Args:
         folder: The run folder.
@@ -229,28 +226,31 @@ def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: i
         >>> path.name, [p.name for p in checkpoints(folder)]
         ('step-00000003.pt', ['step-00000002.pt', 'step-00000003.pt'])
     """
-    path = folder / "checkpoints" / f"step-{iteration:08d}.pt"
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            sha = _write_state(beside, state)
-            # The checksum comes first: a checkpoint never lacks one.
-            replace_text(checksum_of(path), f"{sha}  {path.name}\n")
-            beside.replace(path)
-            sync_folder(path.parent)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise
+    path = _save(folder, "step", iteration, state)
     for old in checkpoints(folder)[:-keep]:
-        with suppress(OSError):
-            old.unlink()
-            checksum_of(old).unlink()
+        _remove(old)
     return path
 
 
-def _read(path: Path) -> dict[str, Any]:
+def save_best(folder: Path, iteration: int, model: nn.Module, metrics: Metrics, run: str) -> None:
+    """Write the model with the best validation metric, in place of the one before."""
+    state = {"format": FORMAT, "run": run, "iteration": iteration, "metrics": metrics}
+    path = _save(folder, "best", iteration, {**state, "model": model.state_dict()})
+    for other in checkpoints(folder, "best"):
+        if other != path:
+            _remove(other)
+
+
+# What every checkpoint contains. Those of earlier versions have no format and no identity.
+ENTRIES: dict[str, type] = {
+    "iteration": int, "progress": dict, "model": dict, "kinds": list, "optimizers": list,
+    "schedulers": list, "rng": list,
+}  # fmt: skip
+BEST_ENTRIES: dict[str, type] = {"iteration": int, "model": dict, "metrics": dict}
+
+
+def _read(path: Path, run: str | None = None) -> dict[str, Any]:
+    """Read a checkpoint and check that it is whole, and one of this run if that is known."""
     expected = checksum_of(path).read_text("utf-8").split()[0]
     sha = hashlib.sha256()
     with open(path, "rb") as file:
@@ -259,25 +259,59 @@ def _read(path: Path) -> dict[str, Any]:
     if sha.hexdigest() != expected:
         raise ValueError("its checksum differs from the one that was written")
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise ValueError("it is not a checkpoint")
+    if state.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"its format is {state['format']}, and this version reads {FORMAT}")
+    if run is not None and state.get("run", run) != run:
+        raise ValueError("it belongs to another run")
+    best = path.name.startswith("best")
+    for name, kind in (BEST_ENTRIES if best else ENTRIES).items():
+        if not isinstance(state.get(name), kind):
+            raise ValueError(f"its entry {name!r} is missing or not a {kind.__name__}")
+    unknown = set(state.get("progress", ())) - {entry.name for entry in fields(Progress)}
+    if unknown or state["iteration"] != iteration_of(path):
+        raise ValueError("its progress is not that of a run")
     return state
 
 
-def latest_whole(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Read the latest checkpoint that is not damaged.
+def latest_usable(
+    folder: Path,
+    run: str | None = None,
+    *,
+    sort: Sort = "step",
+    use: Callable[[dict[str, Any]], None] = lambda state: None,
+    world: World | None = None,
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Read the latest checkpoint that can be used.
+
+    Args:
+        folder: The run folder; the first process reads it.
+        run: The identity of the run, None if it is not known.
+        sort: Which checkpoints.
+        use: Does something with the checkpoint. If it raises, the one before is tried.
+        world: The processes.
 
     Returns:
-        The checkpoint, None if there is none; and one sentence per damaged checkpoint.
+        The checkpoint, None if there is none; and one sentence per checkpoint that is no use.
 
     Raises:
-        RunFolderError: There are checkpoints, and all are damaged.
+        RunFolderError: There are checkpoints, and none can be used.
     """
+    world = world or World()
     complaints: list[str] = []
-    for path in reversed(checkpoints(folder)):
+    misfit: RunFolderError | None = None
+    for path in reversed(world.from_first(lambda: checkpoints(folder, sort))):
         try:
-            return _read(path), complaints
-        # A file that cannot be read for any reason is damaged.
+            state = world.from_first(lambda path=path: _read(path, run))  # type: ignore[misc]
+            use(state)
+            return state, complaints
+        # A file that cannot be used for any reason is damaged.
         except Exception as error:  # noqa: BLE001
+            misfit = misfit or (error if isinstance(error, RunFolderError) else None)
             complaints.append(f"{path} is damaged ({error}); using the checkpoint before it.")
+    if misfit is not None:
+        raise misfit
     if complaints:
         raise RunFolderError(
             f"none of the {len(complaints)} checkpoints in {folder} can be read. Start over in "
@@ -286,24 +320,25 @@ def latest_whole(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
     return None, []
 
 
-def load_checkpoint(folder: str | Path) -> dict[str, Any] | None:
-    """Read the latest checkpoint of a run folder; a damaged one is skipped with a warning.
+def load_checkpoint(folder: str | Path, *, best: bool = False) -> dict[str, Any] | None:
+    """Read a checkpoint of a run folder; a damaged one is skipped with a warning.
 
     Args:
         folder: The run folder.
+        best: The model with the best validation metric instead of the latest checkpoint.
 
     Returns:
         The checkpoint, on the CPU: ``"model"`` is the model's state, ``"iteration"`` the number of
-        updates. None if there is no checkpoint.
+        updates; of the best model also ``"metrics"``. None if there is no checkpoint.
 
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = save_checkpoint(folder, 10, {"model": {"weight": torch.ones(2)}}, keep=1)
-        >>> load_checkpoint(folder)["model"]["weight"]
-        tensor([1., 1.])
+        >>> save_best(folder, 10, torch.nn.Linear(1, 1), {"loss": 0.5}, run="")
+        >>> load_checkpoint(folder, best=True)["metrics"]
+        {'loss': 0.5}
     """
-    state, complaints = latest_whole(Path(folder))
+    state, complaints = latest_usable(Path(folder), sort="best" if best else "step")
     for complaint in complaints:
         warnings.warn(complaint, RuntimeWarning, stacklevel=2)
     return state

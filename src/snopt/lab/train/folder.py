@@ -14,17 +14,21 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from filelock import FileLock, Timeout
 
 __all__ = [
+    "FORMAT",
     "FolderInUse",
     "FolderLock",
     "RunFolderError",
     "as_json",
+    "create",
     "environment",
+    "in_use",
+    "open_to_append",
     "now",
     "replace_text",
     "sync_folder",
@@ -33,6 +37,11 @@ __all__ = [
 ]
 
 PACKAGES = ("snopt", "torch", "torchdiffeq", "numpy", "scipy")
+
+#: Version of what a run folder contains, in ``config.json``, start records and checkpoints.
+FORMAT = 1
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag.
 
 
 class RunFolderError(RuntimeError):
@@ -88,14 +97,27 @@ def as_json(value: Any) -> Any:
     return str(value)
 
 
+def create(path: Path) -> BinaryIO:
+    """Open a new file for writing. What is at the path is removed first; no link is followed."""
+    path.unlink(missing_ok=True)
+    return open(path, "xb")
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file to append to it, without a buffer and without following a link."""
+    return open(
+        path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags | _NO_FOLLOW, 0o666)
+    )
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a file atomically: readers see the old content or the new, also after a crash."""
     beside = path.with_name(path.name + ".tmp")
     with writing(path):
         path.parent.mkdir(exist_ok=True)
         try:
-            with open(beside, "w", encoding="utf-8") as file:
-                file.write(text)
+            with create(beside) as file:
+                file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(path)
@@ -148,8 +170,8 @@ class FolderLock:
     """Lock a folder for one process, with an advisory lock on its file ``lock``.
 
     The operating system releases the lock when its process ends, however it ends: the file that a
-    killed run leaves behind is simply taken over. The file names its latest holder, and stays
-    after a release.
+    killed run leaves behind is simply taken over. The file names its latest holder and its run, and
+    stays after a release.
 
     Example:
         >>> import tempfile
@@ -163,10 +185,13 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "lock"
         self._lock = FileLock(self.path)
+        self._handle: int | None = None
 
     def acquire(self) -> None:
         """Take the lock, or raise :class:`FolderInUse`."""
         with writing(self.path):
+            if self.path.is_symlink():
+                raise RunFolderError(f"{self.path} is a symbolic link; remove it.")
             try:
                 self._lock.acquire(blocking=False)
             except Timeout:
@@ -174,8 +199,34 @@ class FolderLock:
                     f"{self.folder} is in use: {self._holder()}. Wait for it, stop it (Ctrl-C "
                     "saves), or choose another folder."
                 ) from None
-            owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": now()}
-            self.path.write_text(json.dumps(owner), "utf-8")
+            self._handle = os.open(self.path, os.O_RDWR | _NO_FOLLOW)
+        self.sign()
+
+    def sign(self, run: str | None = None) -> None:
+        """Write the holder of the lock, and the identity of its run, to the file."""
+        assert self._handle is not None
+        owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": now(), "run": run}
+        with writing(self.path):
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            os.ftruncate(self._handle, 0)
+            os.write(self._handle, json.dumps(owner).encode())
+
+    def check(self) -> None:
+        """Raise :class:`RunFolderError` if the folder is gone or another one is in its place.
+
+        The file ``lock`` stays open while the lock is held, so no other file can have its number.
+        """
+        if self._handle is None:
+            return
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            there = None
+        if there is None or not os.path.samestat(there, os.fstat(self._handle)):
+            raise RunFolderError(
+                f"{self.folder} was removed or replaced while this run was training in it, so the "
+                "run stops. Nothing was written to what is there now; start the run again."
+            )
 
     def _holder(self) -> str:
         try:
@@ -189,6 +240,9 @@ class FolderLock:
 
     def release(self) -> None:
         """Release the lock, if it is held."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
         self._lock.release()
 
     def __enter__(self) -> FolderLock:
@@ -202,3 +256,14 @@ class FolderLock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def in_use(folder: Path) -> bool:
+    """Tell whether a process holds the lock of a folder."""
+    if not (folder / "lock").is_file():
+        return False
+    try:
+        with FolderLock(folder):
+            return False
+    except FolderInUse:
+        return True

@@ -1,17 +1,16 @@
-"""Listeners of a run: progress on the terminal (a bar or plain lines), and TensorBoard."""
+"""Listeners that show progress on the terminal: a bar or plain lines."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from snopt.base.errors import unknown
 from snopt.lab.train.task import Listener, Outcome, TrainConfig
 
-__all__ = ["PlainProgress", "RichProgress", "TensorBoard", "progress"]
+__all__ = ["PlainProgress", "RichProgress", "progress"]
 
 
 def progress(style: Literal["auto", "rich", "plain", "quiet"] = "auto") -> list[Listener]:
@@ -165,52 +164,3 @@ class RichProgress:
         self._bars.stop()
         if outcome is not None:
             self._bars.console.print(outcome.message, highlight=False)
-
-
-class TensorBoard:
-    """Write the numbers of all records as TensorBoard events.
-
-    Args:
-        folder: Where to write, for example ``tensorboard`` in the run folder.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                "TensorBoard is not installed: pip install 'snopt[tensorboard]'"
-            ) from error
-        self._writer = SummaryWriter(str(folder))
-
-    def on_start(self, total: int | None, config: TrainConfig) -> None:
-        """Do nothing."""
-
-    def on_record(self, record: Mapping[str, Any]) -> None:
-        """Write the numbers of a step or an evaluation."""
-        if record["kind"] == "step":
-            for name, value in _flat(record).items():
-                self._writer.add_scalar(f"train/{name}", value, record["iteration"])
-        elif record["kind"] == "eval":
-            for name, value in record["metrics"].items():
-                self._writer.add_scalar(f"{record['split']}/{name}", value, record["iteration"])
-
-    def on_end(self, outcome: Outcome | None) -> None:
-        """Close the writer."""
-        self._writer.close()
-
-
-def _flat(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a step by name; entries of lists are numbered.
-
-    Example:
-        >>> _flat({"kind": "step", "iteration": 3, "loss": 0.5, "horizon": [1.0]})
-        {'loss': 0.5, 'horizon/0': 1.0}
-    """
-    flat: dict[str, float] = {}
-    for name, value in record.items():
-        if isinstance(value, (int, float)) and name != "iteration":
-            flat[name] = value
-        elif isinstance(value, list):
-            flat.update({f"{name}/{i}": item for i, item in enumerate(value)})
-    return flat

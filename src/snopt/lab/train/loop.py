@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,8 +20,10 @@ from typing import Any
 
 import torch
 
-from snopt.lab.train.checkpoint import Progress, latest_whole, restore, set_aside
+from snopt.lab.train.checkpoint import checkpoints, latest_usable, restore, set_aside
+from snopt.lab.train.examples import splits_of
 from snopt.lab.train.folder import (
+    FORMAT,
     FolderLock,
     RunFolderError,
     environment,
@@ -28,11 +32,11 @@ from snopt.lab.train.folder import (
     writing,
 )
 from snopt.lab.train.parallel import join, loss_function
-from snopt.lab.train.record import Record, rewind
+from snopt.lab.train.record import Record, read_records, rewind
 from snopt.lab.train.run import Run, check_target
 from snopt.lab.train.seeding import Order, seed_all
 from snopt.lab.train.step import Meter, Update, to_device
-from snopt.lab.train.task import Listener, Outcome, Parts, Status, Task, TrainConfig
+from snopt.lab.train.task import Listener, Outcome, Parts, Progress, Status, Task, TrainConfig
 
 __all__ = ["train"]
 
@@ -45,6 +49,7 @@ def train(
     *,
     describe: Mapping[str, Any] | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> Outcome:
     """Train a model, with logs and checkpoints in a run folder.
@@ -53,8 +58,8 @@ def train(
     ``log.txt``. A run that is killed at any moment can be resumed; on one process it then ends with
     the same bits as an uninterrupted run.
 
-    Ctrl-C (and SIGTERM) finishes the step, saves and returns. Under torchrun the processes split
-    every batch; see :func:`join`.
+    Ctrl-C (and SIGTERM, SIGHUP) finishes the step, saves and returns. Under torchrun the processes
+    split every batch; see :func:`join`.
 
     Args:
         task: What to learn.
@@ -62,15 +67,17 @@ def train(
         config: How long to train, and when to evaluate and save.
         folder: The run folder; created if it does not exist.
         describe: Extra entries for ``config.json``.
-        resume: Resume the run in the folder, from the start if it has no checkpoint yet. If False,
-            a folder that holds a run is refused.
+        resume: Resume the run in the folder, from the start if it has no checkpoint yet.
+        overwrite: Delete the run in the folder and start anew. Without it and ``resume``, a folder
+            that holds a run is refused; one whose run failed before its first checkpoint is not.
         listeners: Receive every record, in the first process.
 
     Returns:
         How the run ended.
 
     Raises:
-        RunFolderError: If the folder cannot be written to, is in use, or holds another run.
+        RunFolderError: If the folder cannot be written to, is in use, holds another run, or is
+            removed during the run.
 
     Example:
         >>> import tempfile
@@ -94,12 +101,17 @@ def train(
         ('target', 3.0)
     """
     check_target(task, config)
+    if resume and overwrite:
+        raise ValueError("resume and overwrite exclude each other; give one of them.")
     folder = Path(folder)
+    splits = splits_of(task, config.batch_size)
+    train_set = splits["train"]
+    assert train_set is not None
     with ExitStack() as stack:
         device = next((p.device for p in parts.model.parameters()), torch.device("cpu"))
         world = stack.enter_context(join(device))
         order = Order(
-            len(task.train), config.batch_size, config.seed, rank=world.rank, ranks=world.size
+            len(train_set), config.batch_size, config.seed, rank=world.rank, ranks=world.size
         )
         requested = stack.enter_context(stop_requests())
         lock = FolderLock(folder)
@@ -111,17 +123,30 @@ def train(
             **(describe or {}),
             "train": asdict(config),
         }
-        state, complaints = world.from_first(lambda: _open(lock, settings, resume))
-        reached = None if state is None else restore(state, parts, world, config.seed)
+        known = world.from_first(lambda: _open(lock, settings, resume, overwrite))
+        state, complaints = None, list[str]()
+        if resume:
+            state, complaints = latest_usable(
+                folder,
+                known,
+                use=lambda state: restore(state, parts, world, config.seed),
+                world=world,
+            )
+        reached = None if state is None else Progress(**state["progress"])
+        identity = known or (state or {}).get("run") or uuid.uuid4().hex
+        settings |= {"run": identity, "format": FORMAT}
         machine = environment(world.device, world.size)
-        world.from_first(lambda: _prepare(folder, settings, machine, reached))
-        record = Record(folder if world.first else None, listeners)
+        world.from_first(lambda: _prepare(lock, settings, machine, reached, resume))
+        record = Record(folder if world.first else None, listeners, lock.check)
         stack.callback(record.close)
         total = config.total(order.per_epoch)
-        run = Run(task, parts, config, folder, world, total, record, requested)
+        run = Run(task, splits, parts, config, lock, identity, world, total, record, requested)
+        loss = loss_function(task, parts.model, world)
+        update = Update(loss, parts, clip=config.clip, world=world)
+        stack.callback(update.bound, None)
         try:
             _begin(run, reached, complaints)
-            return run.end(_loop(run, order))
+            return run.end(_loop(run, order, update))
         except BaseException as error:
             run.fail(error)
             raise
@@ -129,10 +154,10 @@ def train(
 
 @contextmanager
 def stop_requests() -> Iterator[list[str]]:
-    """Turn the first SIGINT or SIGTERM into a request to stop.
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a request to stop.
 
-    A second signal has its usual effect, as have all signals outside the main thread, where Python
-    allows no handlers.
+    A signal that is ignored, as SIGHUP is under nohup, stays ignored. A second signal has its usual
+    effect, as have all signals outside the main thread, where Python allows no handlers.
 
     Yields:
         A list that receives the name of the signal.
@@ -156,8 +181,10 @@ def stop_requests() -> Iterator[list[str]]:
         restore_handlers()
 
     if threading.current_thread() is threading.main_thread():
-        for which in (signal.SIGINT, signal.SIGTERM):
-            usual[which] = signal.signal(which, handle)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            which = getattr(signal, name, None)  # Windows has no SIGHUP.
+            if which is not None and signal.getsignal(which) is not signal.SIG_IGN:
+                usual[which] = signal.signal(which, handle)
     try:
         yield requested
     finally:
@@ -171,53 +198,88 @@ FIXED = ("seed", "batch_size")
 
 
 def _open(
-    lock: FolderLock, settings: Mapping[str, Any], resume: bool
-) -> tuple[dict[str, Any] | None, list[str]]:
-    """Lock a folder and look for a checkpoint to resume from; nothing in the folder changes yet.
+    lock: FolderLock, settings: Mapping[str, Any], resume: bool, overwrite: bool
+) -> str | None:
+    """Lock a folder and check that the run may use it; nothing else in the folder changes yet.
 
     Returns:
-        The checkpoint, None to start at the beginning; and one sentence per damaged checkpoint.
+        The identity of the run to resume; None for a new run, or if it is not known.
     """
-    with writing(lock.folder):
-        lock.folder.mkdir(parents=True, exist_ok=True)
+    folder = lock.folder
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     lock.acquire()
+    before = _config(folder)
     if resume:
-        _check_order_of_data(lock.folder, settings)
-        return latest_whole(lock.folder)
-    for name in ("config.json", "metrics.jsonl", "checkpoints"):
-        if (lock.folder / name).exists():
-            raise RunFolderError(
-                f"{lock.folder} already holds a run (it contains {name}); resume it, or choose "
-                "another folder."
-            )
-    return None, []
+        _check_order_of_data(folder, before or {}, settings)
+        identity = (before or {}).get("run")
+        return identity if isinstance(identity, str) else None
+    if not overwrite and _holds_run(folder, before):
+        raise RunFolderError(
+            f"{folder} already holds a run; resume it (resume=True, --resume), delete it "
+            "(overwrite=True, --overwrite), or choose another folder."
+        )
+    return None
 
 
-def _check_order_of_data(folder: Path, settings: Mapping[str, Any]) -> None:
+def _config(folder: Path) -> dict[str, Any] | None:
+    """Read ``config.json``; None if there is none, {} if it is damaged or not one of ours."""
     path = folder / "config.json"
     if not path.exists():
-        return
+        return None
     try:
-        before = json.loads(path.read_text("utf-8"))["train"]
-    except (ValueError, KeyError, TypeError):
-        return  # Not a file of ours, or a damaged one: there is nothing to compare with.
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    ours = isinstance(content, dict) and isinstance(content.get("train"), dict)
+    return content if ours else {}
+
+
+def _holds_run(folder: Path, config: Mapping[str, Any] | None) -> bool:
+    """Tell whether a folder holds more than a run that failed before its first checkpoint."""
+    if config == {} or checkpoints(folder):
+        return True
+    ends = [record for record in read_records(folder) if record["kind"] == "end"]
+    return bool(ends) and ends[-1].get("status") != "failed"
+
+
+def _check_order_of_data(
+    folder: Path, before: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    if before.get("format", FORMAT) != FORMAT:
+        raise RunFolderError(
+            f"{folder} has format {before['format']}, and this version of snopt reads format "
+            f"{FORMAT}; resume the run with the version that started it."
+        )
+    train = before.get("train", {})
     for name in FIXED:
-        if name in before and before[name] != settings["train"][name]:
+        if name in train and train[name] != settings["train"][name]:
             raise RunFolderError(
                 f"{name} is {settings['train'][name]}, but the run in {folder} was started with "
-                f"{before[name]}; resume it with that, or choose another folder."
+                f"{train[name]}; resume it with that, or choose another folder."
             )
 
 
 def _prepare(
-    folder: Path,
+    lock: FolderLock,
     settings: Mapping[str, Any],
     machine: Mapping[str, Any],
     progress: Progress | None,
+    resume: bool,
 ) -> None:
-    """Remove what the resumed run will write again, and write the JSON files."""
-    set_aside(folder, after=-1 if progress is None else progress.iteration)
-    rewind(folder, progress)
+    """Remove the earlier run, or what the resumed one will write again; write the JSON files."""
+    folder = lock.folder
+    lock.sign(settings["run"])
+    if resume:
+        set_aside(folder, after=-1 if progress is None else progress.iteration)
+        rewind(folder, progress)
+    else:
+        with writing(folder):
+            for name in ("checkpoints", "pictures"):
+                if (folder / name).exists():
+                    shutil.rmtree(folder / name)
+            for name in ("metrics.jsonl", "log.txt", "environment.json", "config.json"):
+                (folder / name).unlink(missing_ok=True)
     write_json(folder / "config.json", settings)
     if not (folder / "environment.json").exists():
         write_json(folder / "environment.json", machine)
@@ -233,7 +295,7 @@ def _begin(run: Run, reached: Progress | None, complaints: Sequence[str]) -> Non
         seed_all(run.config.seed, "training", run.world.rank)
     else:
         run.progress, run.saved = reached, reached.iteration
-    run.record.add("start", time=now(), resumed_from=run.saved)
+    run.record.add("start", time=now(), resumed_from=run.saved, format=FORMAT)
     said = "started" if reached is None else f"resumed from iteration {reached.iteration}"
     where = f"on {socket.gethostname()}, process {os.getpid()}, torch {torch.__version__}"
     run.record.log(f"{said} {where}")
@@ -242,21 +304,23 @@ def _begin(run: Run, reached: Progress | None, complaints: Sequence[str]) -> Non
         warnings.warn(complaint, RuntimeWarning, stacklevel=3)
 
 
-def _loop(run: Run, order: Order) -> Status:
+def _loop(run: Run, order: Order, update: Update) -> Status:
     """Train until :meth:`Run.verdict` ends the run."""
-    task, parts, config, world, progress = run.task, run.parts, run.config, run.world, run.progress
+    parts, config, world, progress = run.parts, run.config, run.world, run.progress
+    examples = run.splits["train"]
+    assert examples is not None
     evaluate_every = config.evaluate_every or order.per_epoch
     save_every = config.checkpoint_every or evaluate_every
-    update = Update(loss_function(task, parts.model, world), parts, clip=config.clip, world=world)
     meter = Meter(parts.model, world.device)
     rate = parts.optimizers[0].param_groups[0]
     parts.model.train()
     if progress.evaluated is None:
         run.evaluate("valid")
+    update.bound(progress.most_evaluations())
     while (status := run.verdict()) is None:
         meter.reset()
         begun, begun_cpu = time.perf_counter(), time.process_time()
-        batch = to_device(task.train.batch(order.indices(progress.iteration)), world.device)
+        batch = to_device(examples.batch(order.indices(progress.iteration)), world.device)
         loss, skipped = update(batch)
         lr = float(rate["lr"])
         for scheduler in parts.schedulers:
@@ -265,7 +329,8 @@ def _loop(run: Run, order: Order) -> Status:
         if evaluation_due and world.device.type == "cuda":
             torch.cuda.synchronize(world.device)  # Queued work is training, not evaluation.
         spent, spent_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
-        progress.advance(spent, skipped, spent_cpu)
+        progress.advance(spent, skipped, cpu_seconds=spent_cpu, cost=meter.evaluations)
+        update.bound(progress.most_evaluations())
         if progress.iteration % config.record_every == 0:
             run.record.add(
                 "step",

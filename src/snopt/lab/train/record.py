@@ -6,13 +6,20 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from snopt.lab.train.checkpoint import Progress
-from snopt.lab.train.folder import RunFolderError, as_json, now, replace_text, writing
-from snopt.lab.train.task import Listener
+from snopt.lab.train.folder import (
+    RunFolderError,
+    as_json,
+    create,
+    now,
+    open_to_append,
+    replace_text,
+    writing,
+)
+from snopt.lab.train.task import Listener, Progress
 
 __all__ = ["Record", "parse_line", "parse_lines", "read_records", "rewind"]
 
@@ -54,10 +61,17 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
         The records in order, damaged lines left out; none if there is no ``metrics.jsonl``.
     """
     path = Path(folder) / "metrics.jsonl"
-    if not path.exists():
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except FileNotFoundError:
         return []
-    text = path.read_text("utf-8", errors="replace")
-    return [record for _, record in parse_lines(text) if record and "kind" in record]
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror or error}.") from error
+    return [record for _, record in parse_lines(text) if record and _is_record(record)]
+
+
+def _is_record(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("kind"), str) and isinstance(value.get("iteration", 0), int)
 
 
 def _outlives(record: Mapping[str, Any], progress: Progress | None) -> bool:
@@ -100,6 +114,7 @@ class Record:
     Args:
         folder: The run folder; None, in processes other than the first, to write nothing.
         listeners: Called with every record.
+        check: Called before every write; raises if the folder is no longer that of the run.
 
     Example:
         >>> import tempfile
@@ -111,22 +126,31 @@ class Record:
         >>> record.close()
     """
 
-    def __init__(self, folder: Path | None, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        listeners: Sequence[Listener] = (),
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.listeners = listeners if folder is not None else ()
+        self._check = check
         self._metrics: BinaryIO | None = None
         if folder is None:
             return
         self.path, self._log_path = folder / "metrics.jsonl", folder / "log.txt"
         self._reserve = folder / ".reserve"
-        with writing(folder):
-            self._reserve.write_bytes(bytes(RESERVE))
-            self._metrics = open(self.path, "ab", buffering=0)  # noqa: SIM115
-            self._log = open(self._log_path, "ab", buffering=0)  # noqa: SIM115
+        with writing(folder), ExitStack() as opened:
+            with create(self._reserve) as file:
+                file.write(bytes(RESERVE))
+            self._metrics = opened.enter_context(open_to_append(self.path))
+            self._log = open_to_append(self._log_path)
+            opened.pop_all()
 
     def add(self, kind: str, **fields: Any) -> None:
         """Append a record of kind ``"start"``, ``"step"``, ``"eval"`` or ``"end"``."""
         record = {"kind": kind, **fields}
         if self._metrics is not None:
+            self._check()
             _append(self._metrics, self.path, _line(record))
         for listener in self.listeners:
             listener.on_record(record)
@@ -134,6 +158,7 @@ class Record:
     def log(self, message: str) -> None:
         """Append a line to ``log.txt``."""
         if self._metrics is not None:
+            self._check()
             _append(self._log, self._log_path, f"{now()}  {message}\n")
 
     def tell(self, call: Callable[[Listener], None]) -> None:
@@ -149,9 +174,7 @@ class Record:
 
     def fail(self, message: str, **fields: Any) -> None:
         """Record that the run failed; the reserved bytes make it possible on a full disk."""
-        if self._metrics is not None:
-            with suppress(OSError):
-                self._reserve.unlink()
+        self._release_reserve()
         with suppress(RunFolderError):
             self.add("end", status="failed", message=message, **fields)
         with suppress(RunFolderError):
@@ -164,9 +187,14 @@ class Record:
                 # A failed write was reported when it happened.
                 with suppress(OSError):
                     file.close()
-            with suppress(OSError):
-                self._reserve.unlink()
+            self._release_reserve()
             self._metrics = None
+
+    def _release_reserve(self) -> None:
+        if self._metrics is not None:
+            with suppress(OSError, RunFolderError):
+                self._check()
+                self._reserve.unlink()
 
 
 def _append(file: BinaryIO, path: Path, text: str) -> None:

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from snopt.base.errors import SolveError, unknown
-from snopt.lab.train.checkpoint import Progress, capture, check_readable, save_checkpoint
-from snopt.lab.train.folder import write_json
+from snopt.lab.train.checkpoint import capture, check_readable, save_best, save_checkpoint
+from snopt.lab.train.folder import FolderLock, write_json
 from snopt.lab.train.parallel import World, traffic
 from snopt.lab.train.record import Record
 from snopt.lab.train.seeding import isolated, rng_state
@@ -23,11 +23,13 @@ from snopt.lab.train.task import (
     Metrics,
     Outcome,
     Parts,
+    Progress,
     Status,
     Task,
     TrainConfig,
     better,
 )
+from snopt.optim import SNOpt
 
 __all__ = ["PATIENCE", "Run", "check_target"]
 
@@ -38,14 +40,14 @@ PATIENCE = 5
 
 def check_target(task: Task, config: TrainConfig) -> None:
     """Refuse a target that no evaluation will measure, before anything is computed."""
-    if config.until is None:
-        return
-    if config.until[0] not in (task.metric, "loss"):
+    if config.until is not None and config.until[0] not in (task.metric, "loss"):
         raise unknown("metric to train until", config.until[0], {task.metric, "loss"})
-    if task.valid is None:
-        raise ValueError(
-            f"until = {config.until} needs validation examples, and task {task.name!r} has none."
-        )
+    for name in ("until", "patience"):
+        value = getattr(config, name)
+        if value is not None and task.valid is None:
+            raise ValueError(
+                f"{name} = {value} needs validation examples, and task {task.name!r} has none."
+            )
 
 
 def evaluate(
@@ -90,20 +92,47 @@ def evaluate(
     return means
 
 
+def advice(parts: Parts) -> str:
+    """Say which settings to change after a run diverged, with their values.
+
+    Example:
+        >>> model = nn.Linear(1, 1)
+        >>> advice(Parts(model, torch.optim.SGD(model.parameters(), lr=0.5)))
+        'lower the learning rate (0.5)'
+        >>> advice(Parts(model, SNOpt(model, rule="amortized", lr=0.5, damping=0.1)))
+        'lower the learning rate (0.5) or raise the damping (0.1)'
+    """
+    said = []
+    for optimizer in parts.optimizers:
+        group = optimizer.param_groups[0]
+        text = f"lower the learning rate ({group['lr']:g})"
+        if isinstance(optimizer, SNOpt) and optimizer.config.rule == "amortized":
+            text += f" or raise the damping ({group['damping']:g})"
+        elif isinstance(optimizer, SNOpt):
+            text += " or use on_divergence='rollback'"
+        said.append(text)
+    return ", ".join(dict.fromkeys(said))
+
+
 @dataclass
 class Run:
     """A run under way.
 
     Attributes:
+        splits: The examples of the task by name.
+        lock: The lock on the folder.
+        identity: Tells this run from others that use the same folder.
         total: Iterations to make; None if only time ends the run.
         requested: Names of signals that asked the run to stop.
         saved: The iteration of the latest checkpoint.
     """
 
     task: Task
+    splits: Mapping[str, Examples | None]
     parts: Parts
     config: TrainConfig
-    folder: Path
+    lock: FolderLock
+    identity: str
     world: World
     total: int | None
     record: Record
@@ -111,9 +140,14 @@ class Run:
     progress: Progress = field(default_factory=Progress)
     saved: int | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.lock.folder
+
     def evaluate(self, split: str) -> None:
         """Evaluate on the ``"valid"`` or the ``"test"`` examples, if there are any."""
-        examples = self.task.valid if split == "valid" else self.task.test
+        examples = self.splits[split]
         if examples is None or len(examples) == 0:
             return
         metrics = evaluate(
@@ -124,10 +158,14 @@ class Run:
             seed=self.config.seed,
             world=self.world,
         )
-        self.progress.note(self.task, split, metrics)
+        improved = self.progress.note(self.task, split, metrics)
         self.record.add("eval", **self._place(), split=split, metrics=metrics)
         said = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         self.record.log(f"iteration {self.progress.iteration}: {split} {said}")
+        if improved and self.world.first:
+            self.lock.check()
+            iteration, model = self.progress.iteration, self.parts.model
+            save_best(self.folder, iteration, model, metrics, self.identity)
 
     def save(self) -> None:
         """Write a checkpoint, unless this iteration has one."""
@@ -136,8 +174,9 @@ class Run:
             return
         rng = self.world.gather(rng_state())
         if self.world.first:
+            self.lock.check()
             self.record.sync()
-            state = capture(self.parts, self.progress, rng)
+            state = capture(self.parts, self.progress, rng, self.identity)
             path = save_checkpoint(self.folder, iteration, state, self.config.keep)
             if self.saved is None:
                 check_readable(path)
@@ -152,6 +191,8 @@ class Run:
             return "target"
         if self.total is not None and progress.iteration >= self.total:
             return "finished"
+        if self.config.patience is not None and progress.stale >= self.config.patience:
+            return "plateau"
         budget = self.config.max_seconds
         if budget is not None and self.world.any(progress.seconds >= budget):
             return "budget"
@@ -171,7 +212,7 @@ class Run:
 
     def end(self, status: Status) -> Outcome:
         """Evaluate and save for the last time, and record how the run ended."""
-        complete = status in ("finished", "target", "budget")
+        complete = status in ("finished", "target", "budget", "plateau")
         if complete and self.progress.evaluated != self.progress.iteration:
             self.evaluate("valid")
             status = "target" if self._at_target() else status
@@ -228,6 +269,11 @@ class Run:
             return f"reached {name} {value:.6g} (wanted {target:g}) {at}."
         if status == "budget":
             return f"reached its limit of {config.max_seconds:g} s {at}."
+        if status == "plateau":
+            return (
+                f"stopped early {at}: {progress.stale} evaluations without an improvement on "
+                f"{self.task.metric} {progress.best:.6g}."
+            )
         if status == "interrupted":
             return (
                 f"interrupted {at}. A checkpoint is saved; resume with --resume {self.folder}, or "
@@ -237,8 +283,8 @@ class Run:
             kept = "none" if self.saved is None else f"iteration {self.saved}"
             return (
                 f"diverged {at}: {PATIENCE} iterations in a row made no update, because "
-                f"{progress.trouble}. Look for NaN in the data, lower the learning rate, or raise "
-                f"the damping. Latest checkpoint: {kept}."
+                f"{progress.trouble}. Look for NaN in the data, or {advice(self.parts)}. "
+                f"Latest checkpoint: {kept}."
             )
         return f"finished {at}."
 
@@ -257,5 +303,6 @@ class Run:
         finally:
             self.parts.model.train()
         pictures: Mapping[str, Any] = {"picture": drawn} if "kind" in drawn else drawn
+        self.lock.check()
         for name, one in pictures.items():
             write_json(self.folder / "pictures" / f"{name}.json", one)

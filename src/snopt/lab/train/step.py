@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.blocks import blocks_of
-from snopt.base.errors import SolveError
+from snopt.base.errors import MaxStepsExceeded, SolveError
 from snopt.lab.train.parallel import World
 from snopt.lab.train.task import Parts
 from snopt.optim import SNOpt
@@ -95,6 +96,19 @@ class Update:
         self.optimizers = [(o, needs_closure(o)) for o in parts.optimizers]
         groups = [group for o in parts.optimizers for group in o.param_groups]
         self.parameters = [param for group in groups for param in group["params"]]
+        self._blocks = [(block, block._settings) for block in blocks_of(parts.model)]
+        self._most: int | None = None
+
+    def bound(self, evaluations: int | None) -> None:
+        """Bound the evaluations of every later solve; None leaves the blocks' own bounds."""
+        self._most = evaluations
+        for block, own in self._blocks:
+            bounded = own
+            if evaluations is not None and own.tableau is not None:
+                steps = max(1, evaluations // own.tableau.stages)
+                most = min(steps, own.controller.max_steps)
+                bounded = own.replaced(controller=replace(own.controller, max_steps=most))
+            block._settings = bounded
 
     def __call__(self, batch: Any) -> tuple[float, str | None]:
         """Make one update.
@@ -134,7 +148,7 @@ class Update:
             loss = self.loss(batch)
             value = float(loss.detach())
         except SolveError as error:
-            value, reason = math.nan, f"a solve failed: {error}"
+            value, reason = math.nan, self._reason(error)
         # All processes agree here, before the collectives of the backward pass.
         value = self.world.mean(value)
         if not math.isfinite(value):
@@ -144,10 +158,18 @@ class Update:
         except SolveError as error:
             if self.world.size > 1:
                 raise
-            raise _NotFinite(f"a solve failed: {error}") from None
+            raise _NotFinite(self._reason(error)) from None
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
         return value
+
+    def _reason(self, error: SolveError) -> str:
+        if self._most is not None and isinstance(error, MaxStepsExceeded):
+            return (
+                f"a solve took more than {self._most} evaluations of the field, many times the "
+                "usual number: the field has become stiff"
+            )
+        return f"a solve failed: {error}"
 
     def _snapshot(self) -> list[Tensor]:
         """Copy the parameters if an optimizer moves them before it evaluates the loss."""
@@ -206,10 +228,15 @@ class Meter:
             with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
                 file.write(b"5")
 
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the field in forward passes since the last reset."""
+        return sum(block.totals.nfe_forward for block in self.blocks)
+
     def read(self) -> dict[str, Any]:
         """Return the counts and the peak memory since the last reset, for a record."""
         counts: dict[str, Any] = {
-            "nfe_forward": sum(block.totals.nfe_forward for block in self.blocks),
+            "nfe_forward": self.evaluations,
             "nfe_backward": sum(block.totals.nfe_backward for block in self.blocks),
             "memory_mb": self.memory(),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = [
     "Metrics",
     "Outcome",
     "Parts",
+    "Progress",
     "Scheduler",
     "Status",
     "Task",
@@ -26,13 +28,22 @@ __all__ = [
 ]
 
 Metrics: TypeAlias = dict[str, float]
-Status: TypeAlias = Literal["finished", "target", "budget", "interrupted", "diverged"]
+Status: TypeAlias = Literal["finished", "target", "budget", "plateau", "interrupted", "diverged"]
+
+#: Over how many updates the running median of evaluations is taken.
+COSTS = 50
+#: A solve that takes this many times the running median of evaluations is given up. Training that
+#: makes a flow stiffer does so over many updates; a step that ruins it does so in one.
+TIMES_MEDIAN = 50
+#: No bound is below this; it takes a second or two.
+LEAST_BOUND = 1000
 
 #: Exit codes of a process; 130 is the shells' code for Ctrl-C.
 EXIT_CODES: dict[Status, int] = {
     "finished": 0,
     "target": 0,
     "budget": 0,
+    "plateau": 0,
     "diverged": 3,
     "interrupted": 130,
 }
@@ -59,7 +70,7 @@ class Task(Protocol):
         name: Name of the task in records.
         metric: The metric that runs are judged by, among those of :meth:`metrics`.
         mode: ``"max"`` if larger values of it are better, else ``"min"``.
-        train: Training examples.
+        train: Training examples: with ``batch(indices)``, or a torch ``Dataset`` or ``DataLoader``.
         valid: Examples to evaluate on during training; None for no evaluation.
         test: Examples to evaluate on once, at the end; None for no evaluation.
     """
@@ -71,11 +82,11 @@ class Task(Protocol):
     @property
     def mode(self) -> Literal["max", "min"]: ...  # noqa: D102
     @property
-    def train(self) -> Examples: ...  # noqa: D102
+    def train(self) -> Any: ...  # noqa: D102
     @property
-    def valid(self) -> Examples | None: ...  # noqa: D102
+    def valid(self) -> Any: ...  # noqa: D102
     @property
-    def test(self) -> Examples | None: ...  # noqa: D102
+    def test(self) -> Any: ...  # noqa: D102
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the mean loss of a batch."""
@@ -135,6 +146,8 @@ class TrainConfig:
             The untrained and the final model are always evaluated.
         until: Stop when a validation metric is reached, for example ``("accuracy", 0.98)``.
         max_seconds: Stop after this many seconds of training, evaluation not counted.
+        patience: Stop after this many evaluations in a row without a new best value of the task's
+            metric on ``task.valid``.
         checkpoint_every: Iterations between checkpoints; default after every evaluation.
         keep: How many checkpoints to keep.
         clip: Largest norm of the gradient.
@@ -154,6 +167,7 @@ class TrainConfig:
     evaluate_every: int | None = None
     until: tuple[str, float] | None = None
     max_seconds: float | None = None
+    patience: int | None = None
     checkpoint_every: int | None = None
     keep: int = 3
     clip: float | None = None
@@ -161,8 +175,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = (
-            "iterations epochs batch_size eval_batch_size evaluate_every checkpoint_every keep "
-            "record_every"
+            "iterations epochs batch_size eval_batch_size evaluate_every patience checkpoint_every "
+            "keep record_every"
         )
         for name in counts.split():
             value = getattr(self, name)
@@ -196,7 +210,8 @@ class Outcome:
 
     Attributes:
         status: ``finished`` all iterations, reached the ``target``, reached ``max_seconds``
-            (``budget``), was ``interrupted``, or ``diverged``.
+            (``budget``), ran out of ``patience`` (``plateau``), was ``interrupted``, or
+            ``diverged``.
         iteration: Updates made.
         seconds: Seconds of training, evaluation not counted.
         best: The best validation value of the task's metric; None without an evaluation.
@@ -217,6 +232,72 @@ class Outcome:
     def exit_code(self) -> int:
         """0 if the run went as asked, 3 if it diverged, 130 if it was interrupted."""
         return EXIT_CODES[self.status]
+
+
+@dataclass
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        iteration: Updates made; it determines which examples come next.
+        seconds: Seconds of training, evaluation not counted.
+        cpu_seconds: Seconds that the processor worked for it, all threads added up.
+        skipped: How many of the latest iterations, in a row, made no update.
+        trouble: Why the latest skipped iteration made none.
+        evaluated: The iteration of the latest evaluation on the validation examples.
+        best: The best validation value of the task's metric.
+        stale: Evaluations on the validation examples since the best one.
+        last: The latest metrics of each split.
+        costs: Evaluations of the field in the forward passes of the latest updates.
+    """
+
+    iteration: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    skipped: int = 0
+    trouble: str = ""
+    evaluated: int | None = None
+    best: float | None = None
+    stale: int = 0
+    last: dict[str, Metrics] = field(default_factory=dict)
+    costs: list[int] = field(default_factory=list)
+
+    def advance(
+        self, seconds: float, skipped: str | None, *, cpu_seconds: float = 0.0, cost: int = 0
+    ) -> None:
+        """Count one iteration; ``skipped`` says why it made no update."""
+        self.iteration += 1
+        self.seconds += seconds
+        self.cpu_seconds += cpu_seconds
+        self.skipped = 0 if skipped is None else self.skipped + 1
+        self.trouble = skipped or self.trouble
+        if skipped is None and cost:
+            self.costs = [*self.costs[1 - COSTS :], cost]
+
+    def most_evaluations(self) -> int | None:
+        """Return how many evaluations of the field one solve may take.
+
+        It is a multiple of the running median per update, None until there are enough updates.
+
+        Example:
+            >>> Progress(costs=[26] * 20).most_evaluations()
+            1300
+        """
+        if len(self.costs) < 10:
+            return None
+        return max(LEAST_BOUND, int(TIMES_MEDIAN * statistics.median(self.costs)))
+
+    def note(self, task: Task, split: str, metrics: Metrics) -> bool:
+        """Store the metrics of an evaluation; tell whether the validation metric is the best."""
+        self.last[split] = metrics
+        if split != "valid":
+            return False
+        self.evaluated = self.iteration
+        improved = better(task.mode, metrics[task.metric], self.best)
+        if improved:
+            self.best = metrics[task.metric]
+        self.stale = 0 if improved else self.stale + 1
+        return improved
 
 
 class Listener(Protocol):
