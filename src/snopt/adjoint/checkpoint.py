@@ -263,4 +263,6 @@ def solve_checkpoint(request: Request, x0: Tensor, params: Sequence[Tensor],
     Returns:
         States at the requested times, the initial one first.
     """
+    if request.too_many_steps:
+        request.refuse_steps()
     return [x0, *_Checkpoint.apply(request, runner, x0, *params)]

@@ -18,8 +18,12 @@ from snopt.base.errors import GradientError, InvalidOption, SolveError
 from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
+from snopt.ode.controller import UNBOUNDED
 from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
+
+#: A kept step takes 1.6 kB besides its state.
+MOST_KEPT_STEPS = 500_000
 
 
 @dataclass
@@ -103,6 +107,27 @@ class Request:
         with torch.no_grad():
             state, adjoint = self.packing.unpack(x.detach()), self.packing.unpack(Q_x.detach())
             observer.observe(time, weight, state, adjoint)
+
+    @property
+    def too_many_steps(self) -> bool:
+        """Whether there are more fixed steps than a backward pass should keep states for."""
+        settings = self.settings
+        unasked = settings.controller.max_steps == UNBOUNDED
+        return unasked and settings.fixed_steps(self.times) > MOST_KEPT_STEPS
+
+    def refuse_steps(self) -> None:
+        """Raise for a solve with :attr:`too_many_steps`.
+
+        Raises:
+            InvalidOption: Always.
+        """
+        steps = self.settings.fixed_steps(self.times)
+        raise InvalidOption(
+            f"option step_size = {self.settings.step_size} makes {steps:,} steps, and this adjoint "
+            "keeps a state of each for the backward pass; use a longer step, an adaptive method, "
+            "adjoint='backsolve', or torch.no_grad(). If the memory suffices, allow them with "
+            f"options={{'max_num_steps': {steps}}}."
+        )
 
     def tapes(self, t: float, h: float) -> bool:
         """Whether a step should keep its tape: the end is at most ``keep`` such steps away.
