@@ -19,7 +19,9 @@ from snopt.adjoint.dispatch import (
 from snopt.adjoint.numbers import ModuleWithNumbers
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
+from snopt.base.compiler import uncompiled
 from snopt.base.errors import InvalidTimes
+from snopt.base.transforms import transforming
 from snopt.base.types import State
 from snopt.ode.solution import SolveStats
 
@@ -137,6 +139,7 @@ class NeuralODE(ModuleWithNumbers):
             )
         self.set_number("horizon", value)
 
+    @uncompiled
     def forward(self, x: State, t: Tensor | Sequence[float] | None = None) -> State:
         """Solve from ``x``.
 
@@ -159,7 +162,7 @@ class NeuralODE(ModuleWithNumbers):
             stats=self.stats, totals=self.totals,
             first_step=carried or None,
         )  # fmt: skip
-        if self.training and self.carry_step:
+        if self.training and self.carry_step and not transforming():
             self.set_number("carried", self.stats.first_step or 0.0)
         # Copies either way, so that what follows may change them in place (nn.ReLU(inplace=True)).
         return packing.unpack(states[-1].clone() if t is None else torch.stack(states))

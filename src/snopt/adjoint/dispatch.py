@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from snopt.adjoint.request import Adjoint, Request, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
+from snopt.base.transforms import transforming
 from snopt.base.types import Field, State, TensorField
 from snopt.ode.callbacks import Callbacks
 from snopt.ode.settings import LEAPFROG, Settings
@@ -135,6 +137,8 @@ def differentiable_solve(
         return [x0], packing
     device = x0.device
     cast = torch.is_autocast_enabled(device.type)
+    if transforming():
+        adjoint, observer = _under_transform(adjoint), None
     if params is None:
         adjoint = _without_params(func, adjoint)
     checked = edge_field(func, packing, x0.dtype, cast)
@@ -154,7 +158,8 @@ def differentiable_solve(
     higher = adjoint.higher
     if moving:
         x0 = attach_start(checked, x0, t, higher=higher)  # type: ignore[arg-type]
-    states = adjoint.solve(request, x0, params or ())
+    with _explained(settings):
+        states = adjoint.solve(request, x0, params or ())
     if moving:
         # The first output is the initial state itself, wherever the solve starts.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]
@@ -174,6 +179,31 @@ def _owned(func: Field, checked: TensorField, params: tuple[Tensor, ...]) -> Ten
         return value
 
     return owned_field
+
+
+def _under_transform(adjoint: Adjoint) -> Adjoint:
+    """The adjoint under ``torch.func``, which sees through ordinary operations only."""
+    if adjoint.higher or adjoint.name == "checkpoint":
+        return Direct()  # the same gradient
+    raise GradientError(
+        f"adjoint={adjoint.name!r} does not support torch.func (grad, vjp, jvp, vmap, ...); use "
+        "adjoint='checkpoint' or adjoint='direct'."
+    )
+
+
+@contextlib.contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """Say what to use where ``torch.func.vmap`` cannot batch a solve."""
+    try:
+        yield
+    except RuntimeError as failure:
+        if "vmap" not in str(failure) or not transforming():
+            raise
+        raise GradientError(
+            f"method={settings.method!r} chooses its steps by numbers, which torch.func.vmap does "
+            "not have; pass the batch as the state without vmap, or use fixed steps, for example "
+            "method='rk4', options={'step_size': 0.1}."
+        ) from failure
 
 
 def _without_params(func: Field, adjoint: Adjoint) -> Adjoint:

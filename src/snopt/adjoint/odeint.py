@@ -18,11 +18,13 @@ from snopt.adjoint.dispatch import (
 from snopt.adjoint.event import EventFunction, event_solve, link_event
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
+from snopt.base.compiler import uncompiled
 from snopt.base.errors import GradientError
 from snopt.base.types import Field, State, leaves, real_dtype
 from snopt.ode.solution import SolveStats
 
 
+@uncompiled
 def odeint(
     func: Field,
     y0: State,
@@ -88,6 +90,7 @@ def odeint(
     return packing.unpack(torch.stack(states))
 
 
+@uncompiled
 def odeint_adjoint(
     func: Field,
     y0: State,
@@ -166,6 +169,7 @@ def odeint_adjoint(
     return packing.unpack(torch.stack(states))
 
 
+@uncompiled
 def odeint_event(func: Field, y0: State, t0: Tensor | float, *, event_fn: EventFunction,
                  reverse_time: bool = False, odeint_interface: Callable[..., Any] = odeint,
                  **kwargs: Any) -> tuple[Tensor, State]:  # fmt: skip
