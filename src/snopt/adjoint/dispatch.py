@@ -15,6 +15,7 @@ from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
 from snopt.adjoint.request import Adjoint, Request, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
+from snopt.base.context import Context, detached, moving, with_context
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
 from snopt.base.transforms import transforming
@@ -109,6 +110,7 @@ def differentiable_solve(
     totals: SolveStats | None = None,
     first_step: float | None = None,
     replay: Replay | None = None,
+    context: Context = None,
 ) -> tuple[list[Tensor], Packing]:
     """Solve so that autograd can differentiate the result.
 
@@ -124,6 +126,7 @@ def differentiable_solve(
         totals: Counts are added here too.
         first_step: A step carried over from an earlier solve.
         replay: The path, if it was walked before; callbacks are then not called again.
+        context: What the field is given behind the state; None for nothing.
 
     Returns:
         Packed states at the requested times, and how to unpack them.
@@ -141,26 +144,30 @@ def differentiable_solve(
         adjoint, observer = _under_transform(adjoint), None
     if params is None:
         adjoint = _without_params(func, adjoint)
-    checked = edge_field(func, packing, x0.dtype, cast)
+    given = params or ()
+    if context is not None:
+        given = (*given, *moving(context))
+        context = context if adjoint.higher else detached(context, leaves=True)
+    checked = edge_field(func, packing, x0.dtype, cast, context)
     if params is not None and not adjoint.higher:
-        checked = _owned(func, checked, params)
+        checked = _owned(func, checked, (*params, *moving(context)))
     request = Request(
         func, checked, packing, times, settings, settings,
         stats=stats, totals=totals, first_step=first_step, observer=observer,
-        autocast=torch.get_autocast_dtype(device.type) if cast else None,
+        autocast=torch.get_autocast_dtype(device.type) if cast else None, context=context,
     )  # fmt: skip
     if replay is None:
         request.settings = settings.calling(Callbacks.of(func, packing.unpack))
-        request.grid = settings.constructed_grid(func, y0, times, x0)
+        request.grid = settings.constructed_grid(with_context(func, context), y0, times, x0)
     else:
         request.grid, request.extra_evaluations = replay.ends, replay.evaluations
-    moving = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()
+    timed = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()
     higher = adjoint.higher
-    if moving:
+    if timed:
         x0 = attach_start(checked, x0, t, higher=higher)  # type: ignore[arg-type]
     with _explained(settings):
-        states = adjoint.solve(request, x0, params or ())
-    if moving:
+        states = adjoint.solve(request, x0, given)
+    if timed:
         # The first output is the initial state itself, wherever the solve starts.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]
     return states, packing
