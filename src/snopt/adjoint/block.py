@@ -167,7 +167,7 @@ class NeuralODE(ModuleWithNumbers):
             first_step=carried or None, context=context,
         )  # fmt: skip
         if self.training and self.carry_step and not transforming():
-            self.set_number("carried", self.stats.first_step or 0.0)
+            self.set_number("carried", self.stats.first_step or carried)
         # Copies either way, so that what follows may change them in place (nn.ReLU(inplace=True)).
         return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
 

@@ -258,6 +258,10 @@ class CompiledCheckpoint(Adjoint):
         self._tableau = settings.tableau
         self._built: dict[Any, CompiledSteps] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is compiled: copies compile anew."""
+        return {**self.__dict__, "_built": {}}
+
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """Solve with compiled steps.
 

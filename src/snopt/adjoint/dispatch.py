@@ -19,7 +19,7 @@ from snopt.base.context import Context, detached, moving, with_context
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
 from snopt.base.transforms import transforming
-from snopt.base.types import Field, State, TensorField
+from snopt.base.types import Field, State, TensorField, real_dtype
 from snopt.ode.callbacks import Callbacks
 from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
@@ -139,6 +139,8 @@ def differentiable_solve(
         stats.reset()
         return [x0], packing
     device = x0.device
+    if x0.numel() == 0:
+        return _of_nothing(with_context(func, context), y0, times, packing, stats), packing
     cast = torch.is_autocast_enabled(device.type)
     if transforming():
         adjoint, observer = _under_transform(adjoint), None
@@ -171,6 +173,17 @@ def differentiable_solve(
         # The first output is the initial state itself, wherever the solve starts.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]
     return states, packing
+
+
+def _of_nothing(func: Field, y0: State, times: Sequence[float], packing: Packing,
+                stats: SolveStats) -> list[Tensor]:  # fmt: skip
+    """The states of an empty batch, with gradients of zero, as torch's layers give them."""
+    x0 = packing.pack(y0)
+    field = edge_field(func, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
+    slope = field(torch.tensor(times[0], dtype=real_dtype(x0.dtype), device=x0.device), x0)
+    stats.reset()
+    stats.nfe_forward = stats.solves = 1
+    return [x0, *(x0 + slope for _ in times[1:])]
 
 
 def _owned(func: Field, checked: TensorField, params: tuple[Tensor, ...]) -> TensorField:

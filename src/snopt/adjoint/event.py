@@ -22,7 +22,7 @@ from snopt.adjoint.dispatch import Replay, differentiable_solve
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint, edge_field
 from snopt.base.context import Context, moving, with_context
-from snopt.base.errors import GradientError, InvalidTimes
+from snopt.base.errors import GradientError, InvalidState, InvalidTimes
 from snopt.base.isolation import RandomState, modules_of, private_buffers
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, leaves, real_dtype
@@ -74,6 +74,8 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
             "direction of the solve."
         )
     packing = Packing.of(y0)
+    if not sum(packing.sizes):
+        raise InvalidState("the initial state has no entries, so that no event can be found.")
     x0, start = packing.pack(y0).detach(), torch.as_tensor(t)
     start = start if start.is_floating_point() else start.to(real_dtype(x0.dtype))
     watched = [*leaves(y0), *(params or ()), *moving(context), start]
