@@ -6,7 +6,7 @@ import torchdiffeq
 from torch import nn
 
 import snopt
-from snopt.base.errors import SolveError
+from snopt.base.errors import MaxStepsExceeded, SolveError
 
 BOTH = [torchdiffeq, snopt]
 #: Our names of torchdiffeq's fixed-step methods.
@@ -271,19 +271,43 @@ def test_a_black_box_that_gives_up_raises(adjoint):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_solve_by_scipy_without_an_end_is_ended(monkeypatch):
+def test_a_solve_by_scipy_without_an_end_is_ended():
     """Near the pole LSODA's steps no longer change the time."""
-    monkeypatch.setattr("snopt.ode.blackbox.SCIPY_CALLS", 1000)
-    with pytest.raises(SolveError, match="does not get past") as caught:
-        snopt.odeint(lambda t, x: x * x, torch.ones(1), [0.0, 2.0], method="scipy_solver")
+    with pytest.raises(MaxStepsExceeded) as caught:
+        snopt.odeint(lambda t, x: x * x, torch.ones(1), [0.0, 2.0], method="scipy_solver",
+                     options={"max_num_steps": 200})  # fmt: skip
     assert caught.value.t == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("adaptive_heun", {}), ("fehlberg2", {}), ("scipy_solver", {"solver": "RK45"})],
+)
+def test_black_boxes_bound_their_evaluations(method, options, monkeypatch):
+    calls = 0
+
+    def stiff(t, x):
+        nonlocal calls
+        calls += 1
+        return -1e8 * x
+
+    x0 = torch.ones(1, dtype=torch.float64)
+    with pytest.raises(MaxStepsExceeded, match="max_num_steps"):
+        snopt.odeint(stiff, x0, [0.0, 1.0], method=method, options={**options, "max_num_steps": 50})
+    assert calls <= 250
+    monkeypatch.setattr("snopt.ode.settings.BLACK_BOX_STEPS", 40)
+    calls = 0
+    with pytest.raises(MaxStepsExceeded, match="max_num_steps"):
+        snopt.odeint(stiff, x0, [0.0, 1.0], method=method, options=options)
+    assert calls <= 200
 
 
 def test_torchdiffeqs_own_assertions_become_our_errors():
     def stiff(t, x):
         return -1e6 * (x - torch.cos(t))
 
-    with pytest.raises(snopt.SolveError, match="allowance of steps"):
+    with pytest.raises(snopt.SolveError, match="max_num_steps"):
         snopt.odeint(stiff, X0, [0.0, 1.0], method="adaptive_heun", options={"max_num_steps": 3})
 
 

@@ -19,10 +19,12 @@ from snopt.adjoint import (
     NodeObserver,
     PerStep,
     Reversible,
+    Trajectory,
     UniformGrid,
     odeint,
     odeint_adjoint,
     odeint_event,
+    solve,
 )
 from snopt.base.errors import SolveError
 from snopt.horizon import HorizonOptimizer
@@ -59,6 +61,7 @@ __all__ = [
     "Seminorm",
     "SolveError",
     "SolveStats",
+    "Trajectory",
     "UniformGrid",
     "differential_programming",
     "ggn_vector_product",
@@ -68,4 +71,5 @@ __all__ = [
     "odeint",
     "odeint_adjoint",
     "odeint_event",
+    "solve",
 ]

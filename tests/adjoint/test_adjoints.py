@@ -158,3 +158,25 @@ for adjoint in ("checkpoint", "backsolve", "reversible", "direct"):
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("adjoint", ["checkpoint", "direct"])
+def test_ten_million_kept_steps_are_refused(adjoint):
+    field, x0 = TanhField(), torch.randn(4, 3, dtype=torch.float64)
+    options = {"step_size": 1e-7}
+    with pytest.raises(InvalidOption, match=r"10,000,000 steps.*max_num_steps"):
+        snopt.odeint(field, x0, [0.0, 1.0], method="euler", options=options, adjoint=adjoint)
+
+
+def test_many_steps_that_keep_nothing_are_allowed(monkeypatch):
+    monkeypatch.setattr("snopt.adjoint.request.MOST_KEPT_STEPS", 10)
+    x0, options = torch.ones(1, dtype=torch.float64), {"step_size": 0.01}
+    x = snopt.odeint(lambda t, x: -x, x0, [0.0, 1.0], method="euler", options=options)
+    assert x[-1].item() == pytest.approx(0.99**100)
+    field, bounded = TanhField(), {**options, "max_num_steps": 100}
+    y0 = torch.randn(4, 3, dtype=torch.float64)
+    asked = snopt.odeint(field, y0, [0.0, 1.0], method="euler", options=bounded)
+    with torch.no_grad():
+        assert torch.equal(
+            asked, snopt.odeint(field, y0, [0.0, 1.0], method="euler", options=options)
+        )

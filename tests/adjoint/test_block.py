@@ -282,3 +282,40 @@ def test_what_follows_a_block_may_work_in_place(adjoint):
 def test_one_number_for_times_is_answered_with_two():
     with pytest.raises(InvalidTimes, match=r"torch\.tensor\(\[0\.0, 1\.0\]\)"):
         snopt.NeuralODE(nn.Identity())(torch.ones(2), 1.0)
+
+
+@pytest.mark.parametrize("adjoint", ["checkpoint", "backsolve", "reversible", "direct"])
+def test_an_empty_batch_gives_an_empty_result(adjoint):
+    field = TanhField()
+    block = snopt.NeuralODE(field, adjoint=adjoint)
+    block(torch.randn(2, 3, dtype=torch.float64))
+    carried = block.number("carried")
+    x = torch.empty(0, 3, dtype=torch.float64, requires_grad=True)
+    out = block(x)
+    assert out.shape == (0, 3)
+    assert block(x, [0.0, 0.5, 1.0]).shape == (3, 0, 3)
+    out.sum().backward()
+    assert x.grad.shape == (0, 3)
+    assert all(not p.grad.any() for p in field.parameters()), "zero, as of torch's layers"
+    assert block.number("carried") == carried
+    assert snopt.odeint(field, x, [0.0, 1.0]).shape == (2, 0, 3)
+
+
+def test_times_may_be_integers():
+    block, x = snopt.NeuralODE(TanhField(), horizon=2), torch.randn(2, 3, dtype=torch.float64)
+    wanted = block(x, torch.tensor([0.0, 1.0, 2.0]))
+    for t in (torch.arange(3), [0, 1, 2], range(3)):
+        torch.testing.assert_close(block(x, t), wanted, rtol=1e-2, atol=1e-2)
+        assert snopt.odeint(block.field, x, t).shape == (3, 2, 3)
+
+
+def test_a_compiled_block_is_picklable_after_use(monkeypatch):
+    compile_as = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **_: compile_as(f, backend="eager"))
+    block, x = snopt.NeuralODE(TanhField(), compile=True), torch.randn(2, 3, dtype=torch.float64)
+    out = block(x)
+    out.sum().backward()
+    block.set_number("carried", 0.0)
+    for twin in (pickle.loads(pickle.dumps(block)), copy.deepcopy(block)):
+        assert not twin.adjoint.broken
+        torch.testing.assert_close(twin(x), out)

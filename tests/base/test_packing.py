@@ -52,7 +52,6 @@ def test_a_lone_tensor_passes_through_untouched():
         ((torch.zeros(1), "a"), "pass a tensor"),
         ((torch.zeros(1), torch.zeros(1, dtype=torch.float64)), "differ in dtype"),
         (torch.zeros(2, dtype=torch.int64), "int64"),
-        (torch.zeros(0, 3), "no entries"),
     ],
 )
 def test_states_that_cannot_be_integrated_are_refused(state, words):

@@ -40,6 +40,7 @@ class Case:
     unused: bool = False
     frozen: bool = False
     turned: bool = False  # states and slopes that are not contiguous
+    context: bool = False  # the field is given a computed tensor besides time and state
     # The state.
     state: str = "matrix"  # matrix, vector, scalar, single, pair, nested
     batch: int = 1

@@ -13,7 +13,7 @@ import snopt
 from snopt.adjoint.quadrature import PerStep
 from tests.fuzz import compiled
 from tests.fuzz.cases import ALL, Case
-from tests.fuzz.fields import FuzzField, initial_parts
+from tests.fuzz.fields import FuzzField, context_of, initial_parts
 from tests.fuzz.references import by_leapfrog, by_scipy, slope_by_differences
 from tests.fuzz.solve import (
     Outcome,
@@ -262,18 +262,21 @@ def backsolve(case: Case) -> Verdict:
 def reversible(case: Case) -> Verdict:
     """The reversible adjoint gives what backpropagation through the same leapfrog gives."""
     model, parts, called = FuzzField(case), initial_parts(case), []
+    context, rate = context_of(case)
     model.register_forward_pre_hook(lambda module, args: called.append(float(args[0])))
     settings = {
         "method": "alf", "rtol": case.rtol, "atol": case.atol, "options": options_of(case),
         "adjoint": snopt.Reversible(eta=case.eta),
     }  # fmt: skip
     try:
-        outputs, counts = call(case, model, parts, list(case.times), **settings)
+        times = list(case.times)
+        outputs, counts = call(case, model, parts, times, context=context, **settings)
     except RuntimeError as error:
         if not hasattr(error, "step"):
             raise
         return unsolved(type(error).__name__)
     leaves = {f"x{i}": part for i, part in enumerate(parts)} | dict(model.named_parameters())
+    leaves |= rate
     called.clear()
     found = finished(case, outputs, leaves, model, counts)
     if not found.gradients:

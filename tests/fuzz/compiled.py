@@ -9,7 +9,7 @@ import torch
 
 import snopt
 from tests.fuzz.cases import Case
-from tests.fuzz.fields import FuzzField, hung, initial_parts
+from tests.fuzz.fields import FuzzField, context_of, hung, initial_parts
 from tests.fuzz.solve import MOST_STEPS, Outcome, call_block, finished
 
 #: Structures of field and state, each with the method that it is compiled for.
@@ -59,6 +59,8 @@ def run(case: Case, *, compile: bool) -> Outcome:
     else:
         block = _made(fresh, case.family, adjoint="direct")
     block.t0, block.horizon = case.times[0], case.times[-1]
-    outputs, counts = call_block(case, block, hung(case, parts), list(case.times))
+    context, rate = context_of(case)
+    outputs, counts = call_block(case, block, hung(case, parts), list(case.times), context)
     leaves = {f"x{i}": part for i, part in enumerate(parts)} | dict(block.field.named_parameters())
+    leaves |= rate
     return finished(case, outputs, leaves, block.field, counts)

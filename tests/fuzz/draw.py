@@ -140,6 +140,7 @@ def gradient(choose: Chooser, count: int) -> dict[str, Any]:
         "t_grad": entry != "horizon" and seldom(choose, 4),
         "through": choose.pick(["grad", "backward", "grad", "backward", "state", "parameters"]),
         "again": seldom(choose, 6),
+        "context": seldom(choose, 4),
     }
 
 
@@ -225,7 +226,7 @@ def differences(choose: Chooser) -> Case:
     """For gradients that finite differences can check: steps that do not depend on the state."""
     method = choose.pick([*FIXED, "alf", "dopri5", "dopri8"])
     parts = everything(choose, (method if method in FIXED else "rk4",))
-    parts |= {"stiff": min(parts["stiff"], 4.0), "calls": 1, "again": False}
+    parts |= {"stiff": min(parts["stiff"], 4.0), "calls": 1, "again": False, "context": False}
     case = made(**parts, check="differences").but(method=method)
     if method in FIXED:
         # The gradient of a time is that of the exact solution, far from that of coarse steps.
@@ -281,6 +282,7 @@ def compiled(choose: Chooser, family: int = 0) -> Case:
         x_grad=parts["x_grad"],
         through=parts["through"],
         again=parts["again"],
+        context=parts["context"],
     )
 
 

@@ -50,17 +50,25 @@ class FuzzField(nn.Module):
             self.norm = nn.BatchNorm1d(m, dtype=random.dtype)
         self.train(case.training)
 
-    def forward(self, t: Tensor, state: Any) -> Any:
+    def forward(self, t: Tensor, state: Any, context: Any = None) -> Any:
         shape = self.case.state
         if shape in ("matrix", "vector", "scalar"):
-            return self.slope(t, state)
+            return self.given(context, self.slope(t, state), state)
         if shape == "single":
-            return (self.slope(t, state[0]),)
+            return (self.given(context, self.slope(t, state[0]), state[0]),)
         if shape == "pair":
             x, y = state
-            return self.slope(t, x) + 0.1 * y[:, None], (x * x).mean(-1) - y
+            slope = self.given(context, self.slope(t, x), x)
+            return slope + 0.1 * y[:, None], (x * x).mean(-1) - y
         x, (y, z) = state
-        return self.slope(t, x) + 0.1 * z, ((x * x).mean(-1) - y, y.mean() - 0.5 * z)
+        slope = self.given(context, self.slope(t, x), x)
+        return slope + 0.1 * z, ((x * x).mean(-1) - y, y.mean() - 0.5 * z)
+
+    def given(self, context: Any, slope: Tensor, x: Tensor) -> Tensor:
+        """The slope with the context's part."""
+        if context is None:
+            return slope
+        return slope + 0.3 * torch.cos(x.reshape(-1, self.case.width) * context["rate"]).view_as(x)
 
     def slope(self, t: Tensor, x: Tensor) -> Tensor:
         """The slope of the main part of the state, in its shape."""
@@ -111,6 +119,14 @@ def initial_parts(case: Case) -> list[Tensor]:
     if case.turned and parts[0].ndim == 2:
         parts[0] = parts[0].t().contiguous().t()
     return [part.requires_grad_(case.x_grad) for part in parts]
+
+
+def context_of(case: Case) -> tuple[Any, dict[str, Tensor]]:
+    """The context, computed from a leaf, and that leaf by its name."""
+    if not case.context:
+        return None, {}
+    leaf = Numbers(case.but(seed=case.seed + 4))(case.width).requires_grad_()
+    return {"rate": 2.0 * leaf, "name": "rate"}, {"context": leaf}
 
 
 def hung(case: Case, parts: list[Tensor]) -> Any:

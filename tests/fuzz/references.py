@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from tests.fuzz.cases import Case
-from tests.fuzz.fields import FuzzField, flat, hung, initial_parts, loss_of
+from tests.fuzz.fields import FuzzField, context_of, flat, hung, initial_parts, loss_of
 from tests.fuzz.solve import call, options_of
 
 
@@ -102,10 +102,11 @@ def by_leapfrog(case: Case, middles: list[float]
     Returns the states at the requested times, the leaves that they depend on, and the field.
     """
     model, parts = FuzzField(case), initial_parts(case)
+    context, rate = context_of(case)
     x = torch.cat([part.reshape(-1) for part in parts])
 
     def slope(t: float, x: Tensor) -> Tensor:
-        out = model(torch.tensor(t, dtype=x.dtype), hung(case, unflat(x, parts)))
+        out = model(torch.tensor(t, dtype=x.dtype), hung(case, unflat(x, parts)), context)
         return torch.cat([part.reshape(-1) for part in flat(out)])
 
     t, v, states, wanted = case.times[0], slope(case.times[0], x), [x], list(case.times[1:])
@@ -121,4 +122,5 @@ def by_leapfrog(case: Case, middles: list[float]
     split = torch.stack(states).split([part.numel() for part in parts], dim=1)
     outputs = [piece.reshape(-1, *part.shape) for piece, part in zip(split, parts, strict=True)]
     leaves = {f"x{i}": part for i, part in enumerate(parts)} | dict(model.named_parameters())
+    leaves |= rate
     return outputs, leaves, model

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import snopt
 from snopt.adjoint.quadrature import PerStep
 from tests.fuzz.cases import Case
-from tests.fuzz.fields import FuzzField, flat, hung, initial_parts, loss_of
+from tests.fuzz.fields import FuzzField, context_of, flat, hung, initial_parts, loss_of
 
 #: Attempted steps after which a case is not worth its time.
 MOST_STEPS = 60
@@ -42,7 +42,7 @@ class Recorder:
     nodes: list[tuple[float, float]] = field(default_factory=list)
     finite: bool = True
 
-    def observe(self, t: Tensor, weight: float, x: Any, Q_x: Any) -> None:
+    def observe(self, t: Tensor, weight: float, x: Any, Q_x: Any, *context: Any) -> None:
         self.weight += weight
         self.nodes.append((float(t), weight))
         self.finite &= all(bool(torch.isfinite(part).all()) for part in flat(x) + flat(Q_x))
@@ -75,42 +75,44 @@ def call(
     parts: Sequence[Tensor],
     times: Any,
     observer: Any = None,
+    context: Any = None,
     **settings: Any,
 ) -> tuple[list[Tensor], list[Any]]:
     """Solve through the case's entry; the stacked states and the counts of each solve."""
     x0 = hung(case, list(parts))
     if case.entry in ("block", "horizon"):
-        return _call_block(case, model, x0, times, observer, settings)
+        return _call_block(case, model, x0, times, observer, context, settings)
     stats = Stats()
-    more = {"observer": observer, "stats": stats, **settings}
+    more = {"observer": observer, "stats": stats, "context": context, **settings}
     function: Any = model
     if case.entry == "closure":
         more["adjoint_params"] = tuple(model.parameters())
-        function = lambda t, x: model(t, x)  # noqa: E731
+        function = lambda t, x, *given: model(t, x, *given)  # noqa: E731
     if case.entry == "odeint_adjoint":
         del more["adjoint"]
         return flat(snopt.odeint_adjoint(function, x0, times, **more)), [stats]
     return flat(snopt.odeint(function, x0, times, **more)), [stats]
 
 
-def _call_block(case: Case, model: FuzzField, x0: Any, times: Any, observer: Any,
+def _call_block(case: Case, model: FuzzField, x0: Any, times: Any, observer: Any, context: Any,
                 settings: dict[str, Any]) -> tuple[list[Tensor], list[Any]]:  # fmt: skip
     """Solve by a block, perhaps twice; outputs of several calls lie side by side."""
     block = snopt.NeuralODE(model, horizon=case.times[-1], t0=case.times[0], **settings)
     block.train(case.training)
     block.observer = observer
-    return call_block(case, block, x0, times)
+    return call_block(case, block, x0, times, context)
 
 
-def call_block(case: Case, block: Any, x0: Any, times: Any) -> tuple[list[Tensor], list[Any]]:
+def call_block(case: Case, block: Any, x0: Any, times: Any,
+               context: Any) -> tuple[list[Tensor], list[Any]]:  # fmt: skip
     """Call a block as often as the case says."""
     outputs: list[Tensor] = []
     counts = []
     for _ in range(case.calls):
         if case.entry == "horizon":
-            outputs += [part[None] for part in flat(block(x0))]
+            outputs += [part[None] for part in flat(block(x0, context=context))]
         else:
-            outputs += flat(block(x0, times))
+            outputs += flat(block(x0, times, context=context))
         counts.append(block.stats)
     return outputs, counts
 
@@ -131,6 +133,7 @@ def run(case: Case, adjoint: Any, observer: Any = None, **changes: Any) -> Outco
     nothing but the adjoint.
     """
     model, parts = FuzzField(case), initial_parts(case)
+    context, rate = context_of(case)
     settings = {
         "method": case.method, "rtol": case.rtol, "atol": case.atol, "options": options_of(case),
         "adjoint": adjoint, **changes,
@@ -139,9 +142,9 @@ def run(case: Case, adjoint: Any, observer: Any = None, **changes: Any) -> Outco
     if case.t_grad:
         times = torch.tensor(times, dtype=parts[0].dtype, requires_grad=True)
     torch.manual_seed(case.seed)
-    outputs, counts = call(case, model, parts, times, observer, **settings)
+    outputs, counts = call(case, model, parts, times, observer, context, **settings)
     leaves = {f"x{i}": part for i, part in enumerate(parts)}
-    leaves |= dict(model.named_parameters())
+    leaves |= dict(model.named_parameters()) | rate
     if case.t_grad:
         leaves["t"] = times
     return finished(case, outputs, leaves, model, counts)

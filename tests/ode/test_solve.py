@@ -155,7 +155,7 @@ def test_a_field_that_turns_nan_midway_is_named_with_the_time():
     assert caught.value.t == pytest.approx(0.5, abs=1e-2)
 
 
-def test_a_stiff_field_ends_within_its_allowance():
+def test_a_stiff_field_ends_within_max_num_steps():
     with pytest.raises(MaxStepsExceeded, match="max_num_steps"):
         snopt.odeint(
             lambda t, x: -1e6 * (x - torch.cos(t)), torch.zeros(1), [0.0, 1.0],

@@ -6,6 +6,7 @@ from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.odeint import odeint, odeint_adjoint, odeint_event
 from snopt.adjoint.quadrature import PerStep, Quadrature, UniformGrid
 from snopt.adjoint.request import Adjoint
+from snopt.adjoint.trajectory import Trajectory, solve
 
 __all__ = [
     "Adjoint",
@@ -17,8 +18,10 @@ __all__ = [
     "PerStep",
     "Quadrature",
     "Reversible",
+    "Trajectory",
     "UniformGrid",
     "odeint",
     "odeint_adjoint",
     "odeint_event",
+    "solve",
 ]

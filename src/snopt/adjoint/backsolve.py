@@ -307,7 +307,7 @@ class _Backsolve(torch.autograd.Function):
         """
         refuse_create_graph("backsolve")
         saved = ctx.saved_tensors
-        states, params = saved[: ctx.outputs], saved[ctx.outputs :]
+        states, params = saved[: ctx.outputs], ctx.request.targets(saved[ctx.outputs :])
         with ctx.request.again(states[0].device) as field:
             request: Request = replace(ctx.request, field=field)
             tableau = request.backward.tableau

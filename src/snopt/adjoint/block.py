@@ -19,7 +19,10 @@ from snopt.adjoint.dispatch import (
 from snopt.adjoint.numbers import ModuleWithNumbers
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
+from snopt.base.compiler import uncompiled
+from snopt.base.context import Context
 from snopt.base.errors import InvalidTimes
+from snopt.base.transforms import transforming
 from snopt.base.types import State
 from snopt.ode.solution import SolveStats
 
@@ -63,8 +66,8 @@ class NeuralODE(ModuleWithNumbers):
         """Make a block.
 
         Args:
-            field: A module with ``forward(t, x)``; ``t`` is a 0-d tensor, ``x`` a tensor or a
-                nested tuple of tensors.
+            field: A module with ``forward(t, x)``, or ``forward(t, x, context)`` if calls have a
+                context; ``t`` is a 0-d tensor, ``x`` a tensor or a nested tuple of tensors.
             horizon: End time ``t1`` of the solve (T in the paper), before or after ``t0``.
             t0: Start time.
             rtol: Relative tolerance.
@@ -137,13 +140,17 @@ class NeuralODE(ModuleWithNumbers):
             )
         self.set_number("horizon", value)
 
-    def forward(self, x: State, t: Tensor | Sequence[float] | None = None) -> State:
+    @uncompiled
+    def forward(self, x: State, t: Tensor | Sequence[float] | None = None, *,
+                context: Context = None) -> State:  # fmt: skip
         """Solve from ``x``.
 
         Args:
             x: State at the start.
             t: None for the state at the horizon; or times, the start first, for the states at
                 all of them.
+            context: Given to the field as its third argument: tensors in any nesting of tuples,
+                lists and dictionaries. Gradients flow to those that require one.
 
         Returns:
             ``x(t1)`` in the structure of ``x``; with ``t``, the states stacked on a new first
@@ -157,10 +164,10 @@ class NeuralODE(ModuleWithNumbers):
             self._settings, self.adjoint, find_params(self.field, None),
             observer=self.observer if watched else None,
             stats=self.stats, totals=self.totals,
-            first_step=carried or None,
+            first_step=carried or None, context=context,
         )  # fmt: skip
-        if self.training and self.carry_step:
-            self.set_number("carried", self.stats.first_step or 0.0)
+        if self.training and self.carry_step and not transforming():
+            self.set_number("carried", self.stats.first_step or carried)
         # Copies either way, so that what follows may change them in place (nn.ReLU(inplace=True)).
         return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
 

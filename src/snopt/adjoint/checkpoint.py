@@ -142,7 +142,7 @@ class _Checkpoint(torch.autograd.Function):
         """
         refuse_create_graph("checkpoint")
         n = len(ctx.marks)
-        starts, params = ctx.saved_tensors[:n], ctx.saved_tensors[n:]
+        starts, params = ctx.saved_tensors[:n], ctx.request.targets(ctx.saved_tensors[n:])
         kept, ctx.kept = ctx.kept, None
         with ctx.request.again(starts[0].device) as field:
             if kept is None:  # a second backward pass: the first one has used up the tapes
@@ -215,7 +215,7 @@ class _PullBack:
                     inside.append((theta, g))
             step = StepPullback(
                 self.tableau, self.field, self.params, mark.t, mark.h, starts[n], kept.pop(),
-                shared=n > 0 and marks[n - 1].dense,
+                shared=n > 0 and marks[n - 1].dense, context=self.request.context,
             )  # fmt: skip
             if n == len(marks) - 1 and not inside and isinstance(step.kept, list):
                 last = step.kept[end] if len(step.kept) > end else None
@@ -263,4 +263,6 @@ def solve_checkpoint(request: Request, x0: Tensor, params: Sequence[Tensor],
     Returns:
         States at the requested times, the initial one first.
     """
+    if request.too_many_steps:
+        request.refuse_steps()
     return [x0, *_Checkpoint.apply(request, runner, x0, *params)]

@@ -23,6 +23,7 @@ from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
 from snopt.adjoint.request import Adjoint, Request
 from snopt.adjoint.tape_budget import steps_to_keep
+from snopt.base.context import Context, moving, with_moving
 from snopt.base.errors import SolveError
 from snopt.base.isolation import RandomState
 from snopt.base.packing import Packing
@@ -67,13 +68,13 @@ class CompiledRungeKutta(RungeKutta):
         if self._request.tapes(t, h):
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
-                tail, end, ratio = self._steps.taped(leaf, None, th)
+                tail, end, ratio = self._steps.taped(leaf, None, th, self._request.context)
             self._taped, x1 = (leaf, tail), tail.detach()
             self.nfe += 1
         else:
             self._taped = None
             self._first_slope(t, x)
-            x1, end, ratio = self._steps.step(x, self.stages.read(0), th)
+            x1, end, ratio = self._steps.step(x, self.stages.read(0), th, self._request.context)
         self.nfe += self.tableau.stages
         self._step, self._slope = (t, h, x, x1), end
         return x1, float(ratio)
@@ -119,6 +120,19 @@ class OnTapeRungeKutta(CompiledRungeKutta):
     the sums over them would be taken in another order than when an observer is told.
     """
 
+    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps,
+                 context: Context) -> None:  # fmt: skip
+        """Bind to a request.
+
+        Args:
+            request: The solve.
+            x0: Packed initial state.
+            steps: The compiled functions.
+            context: The context on the caller's tape.
+        """
+        super().__init__(request, x0, steps)
+        self._context = context
+
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
         """Try one step on the tape.
 
@@ -136,7 +150,7 @@ class OnTapeRungeKutta(CompiledRungeKutta):
         if abs(self._request.times[-1] - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
         th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
-        x1, self._slope, ratio = self._steps.on_tape(x, None, th)
+        x1, self._slope, ratio = self._steps.on_tape(x, None, th, self._context)
         self.nfe += self.tableau.stages + 1
         self._step = (t, h, x, x1)
         return x1, float(ratio)
@@ -216,7 +230,7 @@ class CompiledSteps:
             return torch.zeros_like(x) if before is None else before, rest
         step.field.isolate()
         th = torch.tensor((step.t, step.h), dtype=real_dtype(x.dtype), device=x.device)
-        before, rest = self._pull(x, cotangent, th, step.params)
+        before, rest = self._pull(x, cotangent, th, step.params, step.context)
         step.evaluations += step.tableau.stages
         return before, rest
 
@@ -243,6 +257,10 @@ class CompiledCheckpoint(Adjoint):
         self._field, self._settings, self._keep = field, settings, keep
         self._tableau = settings.tableau
         self._built: dict[Any, CompiledSteps] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is compiled: copies compile anew."""
+        return {**self.__dict__, "_built": {}}
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """Solve with compiled steps.
@@ -273,10 +291,12 @@ class CompiledCheckpoint(Adjoint):
 
     def _solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """Solve with compiled steps, or raise what the compiler raises."""
-        steps = self._steps(request.packing, x0, params)
+        own = params[: len(params) - len(moving(request.context))]
+        steps = self._steps(request.packing, x0, own)
         if _likely_one_step(request):
             with contextlib.suppress(_NotOneStep):
-                stepper = OnTapeRungeKutta(request, x0, steps)
+                context = with_moving(request.context, params[len(own) :])
+                stepper = OnTapeRungeKutta(request, x0, steps, context)
                 first = request.first_step
                 solution = request.settings.run(stepper, x0, request.times, first_step=first)
                 request.took(solution.stats)

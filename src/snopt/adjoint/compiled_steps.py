@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snopt.base.context import Context, with_context, with_moving
 from snopt.base.packing import Packing
 from snopt.ode.settings import Settings
 from snopt.ode.step import StageList
@@ -22,20 +23,21 @@ from snopt.ode.tableau import Tableau
 #: loop over fewer numbers than this is not worth waking a second thread for.
 COMPILER: dict[str, Any] = {"cpp_wrapper": True, "cpp.min_chunk_size": 16384}
 
-#: ``(x, k1, (t, h)) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
-StepFunction = Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, ...]]
-#: ``(x, cotangent, (t, h), params) -> (cotangent of x, cotangents of params)``.
-PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Any]
+#: ``(x, k1, (t, h), context) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
+StepFunction = Callable[[Tensor, Tensor | None, Tensor, Context], tuple[Tensor, ...]]
+#: ``(x, cotangent, (t, h), params, context) -> (cotangent of x, cotangents of params)``.
+PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Context], Any]
 
 
 def pure_field(field: nn.Module, packing: Packing,
                names: Sequence[str]) -> Callable[..., Tensor]:  # fmt: skip
-    """The field as a pure function ``(params, t, x) -> dx/dt`` of a packed state.
+    """The field as a pure function ``(params, context, t, x) -> dx/dt`` of a packed state.
 
     Args:
         field: The module.
         packing: How its state is packed.
-        names: Names of the parameters that are passed in.
+        names: Names of the parameters that are passed in. Tensors behind them are those of the
+            context that require a gradient.
 
     Returns:
         The function.
@@ -49,13 +51,14 @@ def pure_field(field: nn.Module, packing: Packing,
         ...         return self.a * x
         >>> x = torch.ones(2)
         >>> pure = pure_field(Scale(), Packing.of(x), ["a"])
-        >>> pure([torch.tensor(3.0)], torch.tensor(0.0), x)
+        >>> pure([torch.tensor(3.0)], None, torch.tensor(0.0), x)
         tensor([3., 3.])
     """
 
-    def evaluate(params: Sequence[Tensor], t: Tensor, x: Tensor) -> Tensor:
-        given = dict(zip(names, params, strict=True))
-        return packing.pack(torch.func.functional_call(field, given, (t, packing.unpack(x))))
+    def evaluate(params: Sequence[Tensor], context: Context, t: Tensor, x: Tensor) -> Tensor:
+        given = dict(zip(names, params, strict=False))
+        more = () if context is None else (with_moving(context, params[len(names) :]),)
+        return packing.pack(torch.func.functional_call(field, given, (t, packing.unpack(x), *more)))
 
     return evaluate
 
@@ -73,10 +76,11 @@ def step_function(field: nn.Module, tableau: Tableau, settings: Settings,
     Returns:
         The function.
     """
-    evaluate, tolerance = packing.wrap(field), settings.tolerance(packing)
+    tolerance = settings.tolerance(packing)
 
-    def attempt(x: Tensor, k1: Tensor | None, th: Tensor) -> tuple[Tensor, ...]:
+    def attempt(x: Tensor, k1: Tensor | None, th: Tensor, context: Context) -> tuple[Tensor, ...]:
         t, h = th[0], th[1]
+        evaluate = packing.wrap(with_context(field, context))
         stages = StageList()
         stages.write(0, evaluate(t, x) if k1 is None else k1)
         x1 = x
@@ -101,14 +105,15 @@ def pull_function(evaluate: Callable[..., Tensor], tableau: Tableau) -> PullFunc
         The function.
     """
 
-    def pull(x: Tensor, cotangent: Tensor, th: Tensor, params: Sequence[Tensor]) -> Any:
+    def pull(x: Tensor, cotangent: Tensor, th: Tensor, params: Sequence[Tensor],
+             context: Context) -> Any:  # fmt: skip
         t, h = th[0], th[1]
 
         def end(x: Tensor, params: Sequence[Tensor]) -> Tensor:
             stages = StageList()
             for i in range(tableau.stages):
                 at = stages.weighted(x, tableau.a[i], h) if i else x
-                stages.write(i, evaluate(params, t + tableau.c[i] * h, at))
+                stages.write(i, evaluate(params, context, t + tableau.c[i] * h, at))
             return stages.weighted(x, tableau.b, h)
 
         back = torch.func.vjp(end, x, list(params))[1]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from snopt.adjoint.backsolve import observe_walk
 from snopt.adjoint.request import Request
+from snopt.base.types import real_dtype
 from snopt.ode.blackbox import solve_black_box
 
 
@@ -37,6 +38,12 @@ class _Watched(torch.autograd.Function):
         return None, *gradients
 
 
+def _on_tape(request: Request, x0: Tensor) -> bool:
+    """Whether autograd will keep the steps."""
+    t = torch.tensor(request.times[0], dtype=real_dtype(x0.dtype), device=x0.device)
+    return request.field(t, x0).requires_grad
+
+
 def solve_direct(request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     """Solve with every operation on autograd's tape.
 
@@ -49,6 +56,8 @@ def solve_direct(request: Request, x0: Tensor, params: Sequence[Tensor]) -> list
         States at the requested times, the initial one first.
     """
     settings = request.settings
+    if request.too_many_steps and torch.is_grad_enabled() and _on_tape(request, x0):
+        request.refuse_steps()
     if settings.black_box:
         solution = solve_black_box(settings, request.field, x0, request.times, request.packing)
     else:

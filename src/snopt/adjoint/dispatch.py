@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,11 @@ from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
 from snopt.adjoint.request import Adjoint, Request, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
+from snopt.base.context import Context, detached, moving, with_context
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
-from snopt.base.types import Field, State, TensorField
+from snopt.base.transforms import transforming
+from snopt.base.types import Field, State, TensorField, real_dtype
 from snopt.ode.callbacks import Callbacks
 from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
@@ -107,6 +110,7 @@ def differentiable_solve(
     totals: SolveStats | None = None,
     first_step: float | None = None,
     replay: Replay | None = None,
+    context: Context = None,
 ) -> tuple[list[Tensor], Packing]:
     """Solve so that autograd can differentiate the result.
 
@@ -122,6 +126,7 @@ def differentiable_solve(
         totals: Counts are added here too.
         first_step: A step carried over from an earlier solve.
         replay: The path, if it was walked before; callbacks are then not called again.
+        context: What the field is given behind the state; None for nothing.
 
     Returns:
         Packed states at the requested times, and how to unpack them.
@@ -134,31 +139,51 @@ def differentiable_solve(
         stats.reset()
         return [x0], packing
     device = x0.device
+    if x0.numel() == 0:
+        return _of_nothing(with_context(func, context), y0, times, packing, stats), packing
     cast = torch.is_autocast_enabled(device.type)
+    if transforming():
+        adjoint, observer = _under_transform(adjoint), None
     if params is None:
         adjoint = _without_params(func, adjoint)
-    checked = edge_field(func, packing, x0.dtype, cast)
+    given = params or ()
+    if context is not None:
+        given = (*given, *moving(context))
+        context = context if adjoint.higher else detached(context, leaves=True)
+    checked = edge_field(func, packing, x0.dtype, cast, context)
     if params is not None and not adjoint.higher:
-        checked = _owned(func, checked, params)
+        checked = _owned(func, checked, (*params, *moving(context)))
     request = Request(
         func, checked, packing, times, settings, settings,
         stats=stats, totals=totals, first_step=first_step, observer=observer,
-        autocast=torch.get_autocast_dtype(device.type) if cast else None,
+        autocast=torch.get_autocast_dtype(device.type) if cast else None, context=context,
     )  # fmt: skip
     if replay is None:
         request.settings = settings.calling(Callbacks.of(func, packing.unpack))
-        request.grid = settings.constructed_grid(func, y0, times, x0)
+        request.grid = settings.constructed_grid(with_context(func, context), y0, times, x0)
     else:
         request.grid, request.extra_evaluations = replay.ends, replay.evaluations
-    moving = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()
+    timed = isinstance(t, Tensor) and t.requires_grad and torch.is_grad_enabled()
     higher = adjoint.higher
-    if moving:
+    if timed:
         x0 = attach_start(checked, x0, t, higher=higher)  # type: ignore[arg-type]
-    states = adjoint.solve(request, x0, params or ())
-    if moving:
+    with _explained(settings):
+        states = adjoint.solve(request, x0, given)
+    if timed:
         # The first output is the initial state itself, wherever the solve starts.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]
     return states, packing
+
+
+def _of_nothing(func: Field, y0: State, times: Sequence[float], packing: Packing,
+                stats: SolveStats) -> list[Tensor]:  # fmt: skip
+    """The states of an empty batch, with gradients of zero, as torch's layers give them."""
+    x0 = packing.pack(y0)
+    field = edge_field(func, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
+    slope = field(torch.tensor(times[0], dtype=real_dtype(x0.dtype), device=x0.device), x0)
+    stats.reset()
+    stats.nfe_forward = stats.solves = 1
+    return [x0, *(x0 + slope for _ in times[1:])]
 
 
 def _owned(func: Field, checked: TensorField, params: tuple[Tensor, ...]) -> TensorField:
@@ -174,6 +199,31 @@ def _owned(func: Field, checked: TensorField, params: tuple[Tensor, ...]) -> Ten
         return value
 
     return owned_field
+
+
+def _under_transform(adjoint: Adjoint) -> Adjoint:
+    """The adjoint under ``torch.func``, which sees through ordinary operations only."""
+    if adjoint.higher or adjoint.name == "checkpoint":
+        return Direct()  # the same gradient
+    raise GradientError(
+        f"adjoint={adjoint.name!r} does not support torch.func (grad, vjp, jvp, vmap, ...); use "
+        "adjoint='checkpoint' or adjoint='direct'."
+    )
+
+
+@contextlib.contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """Say what to use where ``torch.func.vmap`` cannot batch a solve."""
+    try:
+        yield
+    except RuntimeError as failure:
+        if "vmap" not in str(failure) or not transforming():
+            raise
+        raise GradientError(
+            f"method={settings.method!r} chooses its steps by numbers, which torch.func.vmap does "
+            "not have; pass the batch as the state without vmap, or use fixed steps, for example "
+            "method='rk4', options={'step_size': 0.1}."
+        ) from failure
 
 
 def _without_params(func: Field, adjoint: Adjoint) -> Adjoint:

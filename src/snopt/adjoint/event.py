@@ -21,7 +21,8 @@ from snopt.adjoint.adjoints import Reversible
 from snopt.adjoint.dispatch import Replay, differentiable_solve
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint, edge_field
-from snopt.base.errors import GradientError, InvalidTimes
+from snopt.base.context import Context, moving, with_context
+from snopt.base.errors import GradientError, InvalidState, InvalidTimes
 from snopt.base.isolation import RandomState, modules_of, private_buffers
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, leaves, real_dtype
@@ -41,7 +42,8 @@ EventFunction = Callable[[Tensor, State], Tensor]
 def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: EventFunction,
                 settings: Settings, adjoint: Adjoint, params: tuple[Tensor, ...] | None, *,
                 observer: NodeObserver | None = None,
-                stats: SolveStats | None = None) -> tuple[Tensor, State]:  # fmt: skip
+                stats: SolveStats | None = None,
+                context: Context = None) -> tuple[Tensor, State]:  # fmt: skip
     """Solve until an event; differentiable as a solve to that time, which counts as fixed.
 
     The search runs without a tape. If a gradient may be asked for, the adjoint then walks the same
@@ -57,6 +59,7 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
         params: Parameters; None backpropagates directly.
         observer: Told of nodes along the path during the backward pass.
         stats: Filled with counts.
+        context: What the field is given behind the state; None for nothing.
 
     Returns:
         The time of the event, and the states at the start and at the event.
@@ -71,15 +74,18 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
             "direction of the solve."
         )
     packing = Packing.of(y0)
+    if not sum(packing.sizes):
+        raise InvalidState("the initial state has no entries, so that no event can be found.")
     x0, start = packing.pack(y0).detach(), torch.as_tensor(t)
     start = start if start.is_floating_point() else start.to(real_dtype(x0.dtype))
-    watched = [*leaves(y0), *(params or ()), start]
+    watched = [*leaves(y0), *(params or ()), *moving(context), start]
     live = torch.is_grad_enabled() and (params is None or any(x.requires_grad for x in watched))
     before = RandomState(x0.device)
     with torch.no_grad(), ExitStack() as scope:
         for module in modules_of(func) if live else ():
             scope.enter_context(private_buffers(module))  # the walk after the search counts
-        event = _search(func, x0, times, event_fn, settings, adjoint, packing)
+        bound = with_context(func, context)
+        event = _search(func, bound, x0, times, event_fn, settings, adjoint, packing)
     if live and before.moved():
         raise GradientError(
             "the field draws random numbers (dropout, noise), so that it has no event to walk to a "
@@ -98,17 +104,19 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
     states, _ = differentiable_solve(
         func, y0, torch.cat([wide, wide.new_tensor(later)]), settings, adjoint, params,
         observer=observer, stats=stats, replay=Replay(event.ends, event.stats.nfe_forward),
+        context=context,
     )  # fmt: skip
     if stats is not None:
         stats.rejected = event.stats.rejected
     return event_t, packing.unpack(torch.stack(states[:2]))
 
 
-def _search(func: Field, x0: Tensor, times: Sequence[float], event_fn: EventFunction,
-            settings: Settings, adjoint: Adjoint, packing: Packing) -> Event:  # fmt: skip
+def _search(func: Field, bound: Field, x0: Tensor, times: Sequence[float],
+            event_fn: EventFunction, settings: Settings, adjoint: Adjoint,
+            packing: Packing) -> Event:  # fmt: skip
     """Find the event without a tape."""
     settings = settings.calling(Callbacks.of(func, packing.unpack))
-    field = edge_field(func, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
+    field = edge_field(bound, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
     t0 = torch.tensor(times[0], dtype=real_dtype(x0.dtype), device=x0.device)
     single = combined(event_fn, t0, packing.unpack(x0))
 
@@ -130,7 +138,7 @@ def _search(func: Field, x0: Tensor, times: Sequence[float], event_fn: EventFunc
 
 
 def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, event_t: Tensor,
-               solution: State) -> tuple[Tensor, State]:  # fmt: skip
+               solution: State, context: Context = None) -> tuple[Tensor, State]:  # fmt: skip
     """Make the time of an event, and the state there, depend on what moves the event.
 
     Args:
@@ -140,6 +148,7 @@ def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, even
         t0: Start time.
         event_t: The time of the event, without a gradient.
         solution: States at the start and at the event, differentiable for a fixed time.
+        context: What the field is given behind the state; None for nothing.
 
     Returns:
         Time and states in value.
@@ -156,7 +165,8 @@ def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, even
     now = single(t, packing.unpack(live))
     if not now.requires_grad:
         return event_t, solution
-    field = edge_field(func, packing, path.dtype, torch.is_autocast_enabled(path.device.type))
+    cast = torch.is_autocast_enabled(path.device.type)
+    field = edge_field(func, packing, path.dtype, cast, context)
     with torch.no_grad():
         slope = field(t, live.detach())
     time, x = t.clone().requires_grad_(), live.detach().requires_grad_()

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from snopt.adjoint.quadrature import Quadrature
+from snopt.base.context import Context
 from snopt.base.types import State
 
 
@@ -23,7 +24,7 @@ class NodeObserver(Protocol):
 
     quadrature: Quadrature
 
-    def observe(self, t: Tensor, weight: float, x: State, Q_x: State) -> None:
+    def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
         """Take in one node.
 
         Args:
@@ -31,4 +32,5 @@ class NodeObserver(Protocol):
             weight: Quadrature weight; the weights of a solve add up to ``|t1 - t0|``.
             x: State at the node, in the user's structure.
             Q_x: Adjoint at the node: the gradient of the loss with respect to ``x(t)``.
+            *context: What the field is given behind the state, if the call has a context.
         """

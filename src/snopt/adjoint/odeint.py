@@ -18,11 +18,14 @@ from snopt.adjoint.dispatch import (
 from snopt.adjoint.event import EventFunction, event_solve, link_event
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
+from snopt.base.compiler import uncompiled
+from snopt.base.context import Context
 from snopt.base.errors import GradientError
 from snopt.base.types import Field, State, leaves, real_dtype
 from snopt.ode.solution import SolveStats
 
 
+@uncompiled
 def odeint(
     func: Field,
     y0: State,
@@ -37,6 +40,7 @@ def odeint(
     adjoint_params: Sequence[Tensor] | None = None,
     observer: NodeObserver | None = None,
     stats: SolveStats | None = None,
+    context: Context = None,
     **removed: Any,
 ) -> Any:
     r"""Integrate :math:`\dot x = F(t, x)` through the times ``t``: torchdiffeq's ``odeint``.
@@ -46,7 +50,7 @@ def odeint(
     what it closes over cannot be known.
 
     Args:
-        func: The field ``F(t, x)``; ``t`` is a 0-d tensor.
+        func: The field ``F(t, x)``, or ``F(t, x, context)``; ``t`` is a 0-d tensor.
         y0: Initial state: a tensor or a nested tuple of tensors.
         t: Strictly monotone times, increasing or decreasing, the start first.
         rtol: Relative tolerance: a number, a tensor, or one number a part of a tuple state.
@@ -63,6 +67,8 @@ def odeint(
         adjoint_params: Tensors to return gradients for; default: the module's parameters.
         observer: Told of states and adjoints along the path during the backward pass.
         stats: Filled with evaluations and steps, forward and backward.
+        context: Given to the field as its third argument: tensors in any nesting of tuples, lists
+            and dictionaries. Gradients flow to those that require one.
         **removed: Answered with a TypeError.
 
     Returns:
@@ -80,14 +86,17 @@ def odeint(
     params = find_params(func, adjoint_params)
     if event_fn is not None:
         return event_solve(
-            func, y0, t, event_fn, settings, adjoint, params, observer=observer, stats=stats
-        )
+            func, y0, t, event_fn, settings, adjoint, params,
+            observer=observer, stats=stats, context=context,
+        )  # fmt: skip
     states, packing = differentiable_solve(
-        func, y0, t, settings, adjoint, params, observer=observer, stats=stats
-    )
+        func, y0, t, settings, adjoint, params,
+        observer=observer, stats=stats, context=context,
+    )  # fmt: skip
     return packing.unpack(torch.stack(states))
 
 
+@uncompiled
 def odeint_adjoint(
     func: Field,
     y0: State,
@@ -105,6 +114,7 @@ def odeint_adjoint(
     adjoint_params: Sequence[Tensor] | None = None,
     observer: NodeObserver | None = None,
     stats: SolveStats | None = None,
+    context: Context = None,
 ) -> Any:
     r"""torchdiffeq's ``odeint_adjoint``: the same call, memory independent of the steps.
 
@@ -128,6 +138,8 @@ def odeint_adjoint(
         adjoint_params: Tensors to return gradients for.
         observer: Told of states and adjoints along the path during the backward pass.
         stats: Filled with evaluations and steps, forward and backward.
+        context: Given to the field as its third argument: tensors in any nesting of tuples, lists
+            and dictionaries. Gradients flow to those that require one.
 
     Returns:
         States at the times ``t``, stacked on a new first axis (of every part of a tuple). With
@@ -158,14 +170,17 @@ def odeint_adjoint(
     settings, adjoint = read_solver(method, rtol, atol, options, backsolve)
     if event_fn is not None:
         return event_solve(
-            func, y0, t, event_fn, settings, adjoint, params, observer=observer, stats=stats
-        )
+            func, y0, t, event_fn, settings, adjoint, params,
+            observer=observer, stats=stats, context=context,
+        )  # fmt: skip
     states, packing = differentiable_solve(
-        func, y0, t, settings, adjoint, params, observer=observer, stats=stats
-    )
+        func, y0, t, settings, adjoint, params,
+        observer=observer, stats=stats, context=context,
+    )  # fmt: skip
     return packing.unpack(torch.stack(states))
 
 
+@uncompiled
 def odeint_event(func: Field, y0: State, t0: Tensor | float, *, event_fn: EventFunction,
                  reverse_time: bool = False, odeint_interface: Callable[..., Any] = odeint,
                  **kwargs: Any) -> tuple[Tensor, State]:  # fmt: skip
@@ -204,4 +219,4 @@ def odeint_event(func: Field, y0: State, t0: Tensor | float, *, event_fn: EventF
     event_t, solution = odeint_interface(func, y0, t, event_fn=event_fn, **kwargs)
     if not torch.is_grad_enabled():
         return event_t, solution
-    return link_event(func, event_fn, y0, t[0], event_t, solution)
+    return link_event(func, event_fn, y0, t[0], event_t, solution, kwargs.get("context"))

@@ -68,7 +68,18 @@ def check_owned(field: object, value: Tensor, x: Tensor, params: Sequence[Tensor
         if isinstance(field, nn.Module):
             _SEEN.discard(field)
         raise GradientError(
-            f"the field uses a tensor of shape {tuple(leaf.shape)} that requires a gradient but is "
-            "not among its parameters, so this adjoint would lose its gradient; make it a "
-            "parameter of the field, pass adjoint_params=(...), or use adjoint='direct'."
+            f"the field uses {_described(field, leaf)} that requires a gradient but is not among "
+            "its parameters, so this adjoint would lose its gradient; pass it to the call as "
+            "context=..., which the field takes as field(t, x, context), make it a parameter of "
+            "the field, or use adjoint='direct'."
         )
+
+
+def _described(field: object, leaf: Tensor) -> str:
+    """Words for a foreign tensor: the field's attribute, where it is computed from the leaf."""
+    for place, module in field.named_modules() if isinstance(field, nn.Module) else ():
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor) and value.requires_grad:
+                path = f"{place}.{name}" if place else name
+                return f"a tensor of shape {tuple(value.shape)}, its attribute {path!r},"
+    return f"a tensor of shape {tuple(leaf.shape)}"

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snopt.base.context import Context
 from snopt.base.isolation import Again, RandomState
 from snopt.base.types import TensorField
 from snopt.ode.step import StageBuffer, stage_times
@@ -126,6 +127,7 @@ class StepPullback:
             state that it began with.
         shared: Whether the step before pulls back through the first stage, too, as its end.
         end: The field at the end of the step, if its tape was kept and nothing else needs it.
+        context: What the field is given behind the state, for runners that call it themselves.
     """
 
     tableau: Tableau
@@ -137,6 +139,7 @@ class StepPullback:
     kept: Any = None
     shared: bool = False
     end: TapedStage | None = None
+    context: Context = None
 
     def __post_init__(self) -> None:
         """Begin without stages."""

@@ -14,12 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.observer import NodeObserver
+from snopt.base.context import Context, detached, extra, moving, with_context
 from snopt.base.errors import GradientError, InvalidOption, SolveError
 from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
 from snopt.base.types import Field, State, TensorField, real_dtype
+from snopt.ode.controller import UNBOUNDED
 from snopt.ode.settings import LEAPFROG, Settings
 from snopt.ode.solution import SolveStats
+
+#: A kept step takes 1.6 kB besides its state.
+MOST_KEPT_STEPS = 500_000
 
 
 @dataclass
@@ -42,6 +47,8 @@ class Request:
         totals: Running totals that also take this solve's backward counts.
         autocast: Autocast's dtype if it was on during the forward pass.
         extra_evaluations: Evaluations of the field outside the solver, which count as well.
+        context: What the field is given besides time and state; None for nothing. Its tensors that
+            require a gradient are leaves, except under ``direct``.
     """
 
     func: Field
@@ -59,6 +66,19 @@ class Request:
     totals: SolveStats | None = None
     autocast: torch.dtype | None = None
     extra_evaluations: int = 0
+    context: Context = None
+
+    def targets(self, params: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What to differentiate evaluations of the field for.
+
+        Args:
+            params: The field's parameters, and the user's context tensors behind them.
+
+        Returns:
+            The parameters, and the leaves that stand for the context tensors.
+        """
+        own = moving(self.context)
+        return (*params[: len(params) - len(own)], *own)
 
     def took(self, forward: SolveStats) -> None:
         """Take over the counts of the forward solve.
@@ -102,7 +122,29 @@ class Request:
         time = torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device)
         with torch.no_grad():
             state, adjoint = self.packing.unpack(x.detach()), self.packing.unpack(Q_x.detach())
-            observer.observe(time, weight, state, adjoint)
+            more = extra(detached(self.context))
+            observer.observe(time, weight, state, adjoint, *more)
+
+    @property
+    def too_many_steps(self) -> bool:
+        """Whether there are more fixed steps than a backward pass should keep states for."""
+        settings = self.settings
+        unasked = settings.controller.max_steps == UNBOUNDED
+        return unasked and settings.fixed_steps(self.times) > MOST_KEPT_STEPS
+
+    def refuse_steps(self) -> None:
+        """Raise for a solve with :attr:`too_many_steps`.
+
+        Raises:
+            InvalidOption: Always.
+        """
+        steps = self.settings.fixed_steps(self.times)
+        raise InvalidOption(
+            f"option step_size = {self.settings.step_size} makes {steps:,} steps, and this adjoint "
+            "keeps a state of each for the backward pass; use a longer step, an adaptive method, "
+            "adjoint='backsolve', or torch.no_grad(). If the memory suffices, allow them with "
+            f"options={{'max_num_steps': {steps}}}."
+        )
 
     def tapes(self, t: float, h: float) -> bool:
         """Whether a step should keep its tape: the end is at most ``keep`` such steps away.
@@ -161,7 +203,8 @@ class Request:
             raise failure
 
 
-def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -> TensorField:
+def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool,
+               context: Context = None) -> TensorField:  # fmt: skip
     """The field on packed states, its output checked at the first call.
 
     Args:
@@ -170,11 +213,13 @@ def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -
         dtype: The state's dtype.
         cast: Whether autocast may have lowered the output's precision: it is then cast back,
             so that the state, the errors and the sums stay in the state's own dtype.
+        context: What the field is given behind the state; None for nothing.
 
     Returns:
         The packed field.
     """
-    inner = packing.wrap(field)
+    more = extra(context)
+    inner = packing.wrap(with_context(field, context))
     checked = False
 
     def packed_field(t: Tensor, x: Tensor) -> Tensor:
@@ -183,7 +228,7 @@ def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -
         try:
             if not checked:
                 state = packing.unpack(x)
-                out = called(field, t, state)
+                out = called(field, t, state, *more)
                 packing.check_output(out, state, cast=cast)
                 checked = True
                 return packing.pack(out).to(dtype)
@@ -195,29 +240,32 @@ def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool) -
     return packed_field
 
 
-def called(field: Field, t: Tensor, x: State) -> State:
+def called(field: Field, t: Tensor, x: State, *more: Context) -> State:
     """The field's value, or an error that says how a field is called.
 
     Args:
         field: The user's field.
         t: The time.
         x: The state.
+        *more: The context, if there is one.
 
     Returns:
         What the field returns.
 
     Raises:
-        TypeError: The field does not take a time and a state.
+        TypeError: The field does not take these arguments.
     """
     try:
-        return field(t, x)
+        return field(t, x, *more)
     except TypeError as error:
         try:
-            inspect.signature(getattr(field, "forward", field)).bind(t, x)
+            inspect.signature(getattr(field, "forward", field)).bind(t, x, *more)
         except TypeError as mismatch:
+            form = "field(t, x, context)" if more else "field(t, x)"
             raise TypeError(
-                f"the field {type(field).__name__} cannot be called as field(t, x): {mismatch}; "
-                "let it take the time first, then the state, even if it does not use the time."
+                f"the field {type(field).__name__} cannot be called as {form}: {mismatch}; let it "
+                "take the time first, then the state, then the context if the call has "
+                "context=..., even if it does not use them."
             ) from error
         except ValueError:  # a callable without a signature
             pass

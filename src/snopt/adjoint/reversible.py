@@ -84,7 +84,7 @@ class _Reversible(torch.autograd.Function):
         """
         refuse_create_graph("reversible")
         saved, n = ctx.saved_tensors, ctx.outputs
-        states, v, params = saved[:n], saved[n], saved[n + 1 :]
+        states, v, params = saved[:n], saved[n], ctx.request.targets(saved[n + 1 :])
         gradient = GradientSum(params)
         with ctx.request.again(v.device) as field:
             request = replace(ctx.request, field=field)

@@ -37,7 +37,7 @@ class NonFiniteState(SolveError):
 
 
 class MaxStepsExceeded(SolveError):
-    """The solve used up its allowance of steps."""
+    """The solve exceeded ``max_num_steps``."""
 
 
 class InvalidTimes(ValueError):

@@ -84,8 +84,6 @@ class Packing:
             raise InvalidState(
                 f"the initial state has dtype {dtype}; use `.float()` or `.double()`."
             )
-        if sum(part.numel() for part in parts) == 0:
-            raise InvalidState("the initial state has no entries (an empty batch?).")
         return Packing(_layout(state), tuple(part.numel() for part in parts))
 
     @property

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
+from snopt.base.context import Context, with_context
 from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves, real_dtype
 from snopt.second_order.flat_problem import RunningCost
@@ -110,11 +111,12 @@ class Listener:
     def _u(self) -> tuple[nn.Parameter, ...]:
         return tuple(p for p in self.params if p.requires_grad)
 
-    def heard(self, output: State) -> None:
+    def heard(self, output: State, context: Context = None) -> None:
         """Take in a training call: evaluate the field at its end and wait for the gradient.
 
         Args:
             output: x(T), on the tape.
+            context: What the field was given behind the state.
         """
         self._sums.arrived = False
         if self._keep_parameters and not self._before:
@@ -123,7 +125,7 @@ class Listener:
         t = torch.tensor(self.block.horizon, dtype=real_dtype(first.dtype), device=first.device)
         with torch.no_grad(), preserving(field, first.device):
             x = _detached(output)
-            F = field(t, x)
+            F = with_context(field, context)(t, x)
             cost = self._running_cost
             running = 0.0 if cost is None else float(cost(t, x, self._u()))
         unpaid = [running]  # the call's running cost counts once, with its first gradient
@@ -172,7 +174,7 @@ class _Hook:
         if listener is None or not (block.training and torch.is_grad_enabled()):
             return
         if ends_at_horizon(args, kwargs) and any(part.requires_grad for part in leaves(output)):
-            listener.heard(output)
+            listener.heard(output, kwargs.get("context"))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
         return _Hook(None)

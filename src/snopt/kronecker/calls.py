@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
 from snopt.base.isolation import solver
 
@@ -152,6 +153,7 @@ class Tap(Inert):
     def __init__(self, report: Callable[[Tensor, Tensor], None]) -> None:
         self.report = report
 
+    @uncompiled
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
     ) -> None:

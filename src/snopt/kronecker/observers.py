@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from snopt.adjoint.observer import NodeObserver
+from snopt.base.context import Context
 from snopt.base.copies import Inert
 from snopt.base.types import State
 
@@ -39,10 +40,10 @@ class Observers(Inert):
                     "the same KroneckerOptions(quadrature=...)"
                 )
 
-    def observe(self, t: Tensor, weight: float, x: State, Q_x: State) -> None:
+    def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
         """Tell every member of a node."""
         for member in self.members:
-            member.observe(t, weight, x, Q_x)
+            member.observe(t, weight, x, Q_x, *context)
 
 
 def join(block: Any, observer: NodeObserver) -> None:

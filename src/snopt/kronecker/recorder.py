@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.quadrature import Quadrature
+from snopt.base.context import Context
 from snopt.base.copies import Inert
 from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves
@@ -51,7 +52,7 @@ class FieldObserver(Inert):
         self._field = vector_field
         self.layers = dict(layers)
 
-    def observe(self, t: Tensor, weight: float, x: State, Q_x: State) -> None:
+    def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
         """Evaluate the field at a node with recording on, and count every call of a layer.
 
         Args:
@@ -59,6 +60,7 @@ class FieldObserver(Inert):
             weight: its quadrature weight.
             x: state there.
             Q_x: adjoint there.
+            *context: what the field is given behind the state, if anything.
         """
         recorder = self._recorder()
         recording = None if recorder is None else recorder.recording
@@ -67,7 +69,7 @@ class FieldObserver(Inert):
         with preserving(self._field, t.device), torch.enable_grad():
             x = _leaf(x)
             with recorded_calls(self.layers) as calls:
-                dx = self._field(t, x)
+                dx = self._field(t, x, *context)
         pairs = [
             (value, adjoint.to(value.dtype))
             for value, adjoint in zip(leaves(dx), leaves(Q_x), strict=True)

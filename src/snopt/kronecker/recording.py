@@ -22,6 +22,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.utils.hooks import RemovableHandle
 
 from snopt.adjoint.observer import NodeObserver
+from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
 from snopt.kronecker.calls import Tap, leading_size, tensors_in, training_call
 from snopt.kronecker.factors import call_factors
@@ -249,6 +250,7 @@ class _ModelHook(Inert):
     def __init__(self, ref: weakref.ref[Recording]) -> None:
         self.ref = ref
 
+    @uncompiled
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, outputs: object) -> None:
         recording = self.ref()
         if recording is not None and training_call(module):

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snopt.base.errors import InvalidOption
+from snopt.base.errors import InvalidOption, SolveError
 from snopt.base.packing import Packing
 from snopt.base.types import TensorField, real_dtype
 from snopt.ode.options import options_of
 from snopt.ode.settings import Settings
 from snopt.ode.solution import Solution, SolveStats, Status
 
-#: Evaluations after which a solve by SciPy, which has no bound of its own, counts as failed.
-SCIPY_CALLS = 1_000_000
+#: Evaluations per step of ``max_num_steps``. Only the evaluations of a black box can be counted.
+EVALUATIONS_PER_STEP = 5
 
 
 def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: Sequence[float],
@@ -36,7 +36,8 @@ def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: S
         States at the requested times; of the counts only ``nfe_forward`` is known.
 
     Raises:
-        SolveError: torchdiffeq or SciPy gave up, or the result is not finite.
+        SolveError: torchdiffeq or SciPy gave up, the solve took more than
+            ``EVALUATIONS_PER_STEP * max_num_steps`` evaluations, or the result is not finite.
 
     Example:
         >>> x0 = torch.ones(1, dtype=torch.float64)
@@ -96,7 +97,10 @@ class _Counted:
 
     def __init__(self, settings: Settings, field: TensorField, times: Sequence[float]) -> None:
         self.field, self.calls, self.times = field, 0, times
-        self.limit = SCIPY_CALLS if settings.method == "scipy_solver" else math.inf
+        # Fixed steps are as many as the user asks for, as with native methods.
+        adaptive = "max_num_steps" in options_of(settings.method)
+        steps = settings.controller.max_steps if adaptive else math.inf
+        self.limit = EVALUATIONS_PER_STEP * steps
         if settings.callbacks is not None:
             unpack = settings.callbacks.unpack
             for name, method in settings.callbacks.functions.items():
@@ -106,7 +110,7 @@ class _Counted:
         """Evaluate the field."""
         self.calls += 1
         if self.calls > self.limit:
-            raise _failure(Status.GAVE_UP, x, (float(t), self.times[-1]))
+            raise _failure(Status.MAX_STEPS, x, (float(t), self.times[-1]))
         return self.field(t, x)
 
 
@@ -119,6 +123,8 @@ def _arguments(settings: Settings, packing: Packing) -> dict[str, Any]:
     """Tolerances, method and options for torchdiffeq."""
     tolerance, options = settings.tolerance(packing), dict(settings.options or {})
     options.pop("norm", None)
+    if settings.method == "scipy_solver":
+        options.pop("max_num_steps", None)  # ours: SciPy has no bound
     for name in ("step_t", "jump_t"):
         if options.get(name) is not None:
             options[name] = torch.as_tensor(options[name], dtype=torch.float64)
@@ -137,6 +143,8 @@ def _reported(x0: Tensor, times: Sequence[float]) -> Iterator[None]:
     """Turn torchdiffeq's assertions into the errors that native methods raise."""
     try:
         yield
+    except SolveError:
+        raise  # ours, from the count of evaluations
     except (AssertionError, RuntimeError) as failure:
         for words, status in (
             ("underflow", Status.UNDERFLOW),

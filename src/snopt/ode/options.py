@@ -97,7 +97,8 @@ def options_of(method: str) -> frozenset[str]:
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     }
     taken = {"self", "func", "y0", "rtol", "atol"}
-    return frozenset(names - taken - _IDLE.get(method, frozenset()))
+    own = _BOUND if method == "scipy_solver" else frozenset()
+    return frozenset(names - taken - _IDLE.get(method, frozenset())) | own
 
 
 def check_tolerance(name: str, value: Any) -> None:

@@ -37,6 +37,9 @@ from snopt.ode.times import check_times
 
 __all__ = ["LEAPFROG", "Settings", "check_times"]
 
+#: Default ``max_num_steps`` of torchdiffeq's and SciPy's methods, whose steps take longer.
+BLACK_BOX_STEPS = 4_000
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -108,7 +111,9 @@ class Settings:
                 "parts of a tuple out there is snopt.Seminorm."
             )
         if method not in TABLEAUS and method != LEAPFROG:
-            return Settings(method, None, rtol, atol, Controller(), norm=norm, options=given)
+            bound = {"max_num_steps": own.get("max_num_steps", BLACK_BOX_STEPS)}
+            controller = Controller.from_options(bound)
+            return Settings(method, None, rtol, atol, controller, norm=norm, options=given)
         jumps = as_times("jump_t", own.get("jump_t"))
         settings = Settings(
             method, TABLEAUS.get(method), rtol, atol, Controller.from_options(own),
@@ -274,8 +279,19 @@ class Settings:
         signed = math.copysign(size, t1 - t0)
         if math.isinf(t1):
             return (t0 + i * signed for i in itertools.count(1))
-        count = math.ceil(abs(t1 - t0) / size - 1e-9)
-        return (t0 + i * signed for i in range(1, count))
+        return (t0 + i * signed for i in range(1, self.fixed_steps(times)))
+
+    def fixed_steps(self, times: Sequence[float]) -> int:
+        """How many steps of ``step_size`` a solve takes; 0 for other solves.
+
+        Args:
+            times: Requested times, all finite.
+
+        Returns:
+            The number of steps.
+        """
+        size = self.step_size
+        return 0 if size is None else math.ceil(abs(times[-1] - times[0]) / size - 1e-9)
 
     def constructed_grid(self, func: Field, y0: State, times: Sequence[float],
                          like: Tensor) -> list[float] | None:  # fmt: skip

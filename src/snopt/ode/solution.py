@@ -60,11 +60,11 @@ class Status(Enum):
         "NaN, lower the learning rate, bound the field, or shorten the horizon"
     )
     MAX_STEPS = (
-        "the allowance of steps is used up. The field is stiff or the tolerance very fine: "
+        "exceeded max_num_steps. The field is stiff or the tolerance very fine: "
         "loosen rtol/atol, or raise options={'max_num_steps': ...}"
     )
     NO_EVENT = (
-        "the allowance of steps is used up, and the event function has not changed its sign. "
+        "exceeded max_num_steps before the event function changed its sign. "
         "Check its sign at the start and the direction of time, or raise "
         "options={'max_num_steps': ...}"
     )

@@ -1,0 +1,183 @@
+"""A solution as an object, which can be evaluated between the requested times."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snopt.adjoint.odeint import odeint, odeint_event
+from snopt.base.compiler import uncompiled
+from snopt.base.context import Context, with_context
+from snopt.base.errors import GradientError, InvalidTimes
+from snopt.base.types import Field, State, leaves
+from snopt.ode.solution import SolveStats
+
+#: Applied to every tensor of a state.
+OnTensor = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What :func:`solve` returns.
+
+    Attributes:
+        ts: Times of ``ys``: the requested ones, or the start and the time of the event.
+        ys: States at these times, stacked on the first axis (of every part of a tuple).
+        stats: Evaluations and steps of the solve; those of :meth:`evaluate` are not counted.
+    """
+
+    ts: Tensor
+    ys: State
+    stats: SolveStats
+    _knots: list[float] = field(repr=False)
+    _path: State = field(repr=False)
+    _func: Field = field(repr=False)
+    _settings: dict[str, Any] = field(repr=False)
+
+    def evaluate(self, t: Tensor | Sequence[float] | float) -> State:
+        """The states at any times between the first and the last one.
+
+        Each is solved for from the last known state before it, with the settings of the solve. It
+        is differentiable as that is, and with respect to ``t``.
+
+        Args:
+            t: A number or a tensor of numbers, in any order.
+
+        Returns:
+            The states, with the shape of ``t`` in front (of every part of a tuple).
+
+        Raises:
+            InvalidTimes: A time outside of the solve.
+        """
+        given = torch.as_tensor(t)
+        values = [float(value) for value in given.detach().reshape(-1).tolist()]
+        found = self._at(sorted(set(values), reverse=self._knots[-1] < self._knots[0]))
+        states = _stacked([found[value] for value in values])
+        if given.requires_grad and torch.is_grad_enabled():
+            slopes = _stacked([self._slope(value, found[value]) for value in values])
+            shift = given.reshape(-1) - given.detach().reshape(-1)
+            states = _paired(states, slopes, shift)
+        return _mapped(lambda x: x.reshape(*given.shape, *x.shape[1:]), states)
+
+    def _at(self, times: Sequence[float]) -> dict[float, State]:
+        """The states at times in the direction of the solve."""
+        knots = self._knots
+        sign = 1.0 if knots[-1] >= knots[0] else -1.0
+        places = [sign * knot for knot in knots]
+        groups: dict[int, list[float]] = {}
+        for time in times:
+            if not places[0] <= sign * time <= places[-1]:
+                raise InvalidTimes(
+                    f"t = {time} is outside of the solve, which went from {knots[0]} to "
+                    f"{knots[-1]}; ask for times between them, or solve further."
+                )
+            groups.setdefault(bisect.bisect_right(places, sign * time) - 1, []).append(time)
+        found: dict[float, State] = {}
+        for i, wanted in groups.items():
+            start = _row(self._path, i)
+            later = [time for time in wanted if time != knots[i]]
+            states = odeint(self._func, start, [knots[i], *later], **self._settings)
+            for j, time in enumerate([knots[i], *later]):
+                found[time] = _row(states, j)
+        return found
+
+    def _slope(self, time: float, state: State) -> State:
+        first = next(leaves(state))
+        t = torch.tensor(time, dtype=first.real.dtype, device=first.device)
+        with torch.no_grad():
+            bound = with_context(self._func, self._settings.get("context"))
+            return bound(t, _mapped(Tensor.detach, state))
+
+
+@uncompiled
+def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
+          event_fn: Callable[[Tensor, State], Tensor] | None = None,
+          context: Context = None, **settings: Any) -> Trajectory:  # fmt: skip
+    """Solve as :func:`odeint` does, and return an object.
+
+    Args:
+        func: The field ``F(t, x)``, or ``F(t, x, context)``.
+        y0: Initial state: a tensor or a nested tuple of tensors.
+        t: Strictly monotone times, the start first; or a row of times for each sample of the
+            batch, all with the same start.
+        event_fn: The solve ends where an entry of its value changes its sign, as in
+            :func:`odeint_event`; ``t`` is the start and any time in the direction of the solve.
+        context: Given to the field as its third argument.
+        **settings: Further arguments of :func:`odeint`.
+
+    Returns:
+        The solution.
+
+    Raises:
+        InvalidTimes: Rows of times with different starts.
+        GradientError: Rows of times that require a gradient.
+
+    Example:
+        >>> x0 = torch.ones(1, dtype=torch.float64)
+        >>> solution = solve(lambda t, x: -x, x0, [0.0, 1.0])
+        >>> round(solution.ys[-1].item(), 6), round(solution.evaluate(0.5).item(), 6)
+        (0.367879, 0.606531)
+    """
+    stats = settings.pop("stats", None) or SolveStats()
+    more = {**settings, "context": context}
+    if event_fn is not None:
+        times = torch.as_tensor(t)
+        end, ys = odeint_event(func, y0, times[0], event_fn=event_fn, stats=stats,
+                               reverse_time=bool(times[-1] < times[0]), **more)  # fmt: skip
+        ts = torch.stack([times[0].to(end), end])
+        return Trajectory(ts, ys, stats, ts.tolist(), ys, func, more)
+    if isinstance(t, Tensor) and t.ndim == 2:
+        knots, places = _shared(t)
+        path = odeint(func, y0, knots, stats=stats, **more)
+        samples = torch.arange(len(t), device=t.device)
+        ys = _mapped(lambda x: x[places.t().to(x.device), samples.to(x.device)], path)
+        return Trajectory(t.t(), ys, stats, knots, path, func, more)
+    ys = odeint(func, y0, t, stats=stats, **more)
+    ts = torch.as_tensor(t)
+    return Trajectory(ts, ys, stats, [float(time) for time in ts.tolist()], ys, func, more)
+
+
+def _shared(t: Tensor) -> tuple[list[float], Tensor]:
+    """All times of all rows in order, and where each entry of ``t`` is among them."""
+    if t.requires_grad:
+        raise GradientError(
+            "a row of times for each sample has no gradient; pass `t.detach()`, or one-dimensional "
+            "times."
+        )
+    if not bool((t[:, 0] == t[0, 0]).all()):
+        raise InvalidTimes(
+            f"rows of times start between {float(t[:, 0].min())} and {float(t[:, 0].max())}, but "
+            "the initial state is at one time; let all rows begin with it."
+        )
+    knots, places = torch.unique(t, return_inverse=True)
+    if bool(t[0, -1] < t[0, 0]):
+        knots, places = knots.flip(0), len(knots) - 1 - places
+    return [float(knot) for knot in knots.tolist()], places
+
+
+def _mapped(function: OnTensor, state: State) -> State:
+    if isinstance(state, Tensor):
+        return function(state)
+    return tuple(_mapped(function, part) for part in state)
+
+
+def _row(states: State, i: int) -> State:
+    return _mapped(lambda x: x[i], states)
+
+
+def _stacked(states: list[State]) -> State:
+    if isinstance(states[0], Tensor):
+        return torch.stack(states)
+    return tuple(_stacked(list(parts)) for parts in zip(*states, strict=True))
+
+
+def _paired(state: State, slope: State, shift: Tensor) -> State:
+    """The states, which move along their slopes with the times."""
+    if isinstance(state, Tensor):
+        return state + slope * shift.to(state).reshape(-1, *[1] * (state.ndim - 1))
+    return tuple(_paired(*pair, shift) for pair in zip(state, slope, strict=True))
