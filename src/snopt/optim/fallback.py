@@ -8,10 +8,35 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-__all__ = ["fallback_step"]
+from snopt.optim import rules
+
+__all__ = ["fallback_step", "plain_direction"]
 
 BETAS = (0.9, 0.999)
 EPS = 1e-8
+
+
+def plain_direction(
+    param: Tensor, state: dict[str, Any], *, decay: float, damping: float
+) -> Tensor:
+    """Direction of the rule ``adam`` in the coordinates of the parameter itself.
+
+    Args:
+        param: a parameter with a gradient.
+        state: its state, filled at the first step.
+        decay: β₂.
+        damping: ε.
+    """
+    assert param.grad is not None
+    gradient = torch.view_as_real(param.grad) if param.is_complex() else param.grad
+    gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+    if "plain_square" not in state:
+        state["plain_square"], state["plain_step"] = torch.zeros_like(gradient), 0
+    state["plain_step"] += 1
+    X, state["plain_square"] = rules.adam(
+        gradient, state["plain_square"], step=state["plain_step"], decay=decay, damping=damping
+    )
+    return torch.view_as_complex(X) if param.is_complex() else X.to(param.dtype)
 
 
 def fallback_step(

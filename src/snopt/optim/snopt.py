@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +21,7 @@ from snopt.kronecker import (
 from snopt.optim.averaging import averaged_step_, share_and_lr
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
-from snopt.optim.fallback import fallback_step
-from snopt.optim.gradient_basis import gradient_direction
+from snopt.optim.fallback import fallback_step, plain_direction
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
@@ -57,9 +55,9 @@ class SNOpt(torch.optim.Optimizer):
     =============  ==========================================================================
 
     Linear layers and convolutions are covered, inside vector fields and outside (there it is
-    ordinary K-FAC). Other matrices (recurrent cells, attention's projections) get a basis from
-    their gradients, as in SOAP; vectors have none. The other rules train all of these by Adam.
-    :meth:`summary` says which is which.
+    ordinary K-FAC). All other parameters (recurrent cells, norms, free parameters) follow the rule
+    ``adam`` without a basis (torch's Adam under the other rules); :meth:`summary` says which is
+    which.
 
     Args:
         model: the model, plain or wrapped in ``DistributedDataParallel``.
@@ -341,11 +339,9 @@ class SNOpt(torch.optim.Optimizer):
         rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
         lr = self._lr(group) * group["fallback_ratio"]
         if self.config.rule == "adam":
-            hyper, config = self._hyper(group), self.config
-            gap = partial(refresh_gap, first=config.refresh_first, every=config.refresh_every)
             for param in rest:
-                direction = gradient_direction(
-                    param, self.state[param], hyper, max_size=config.curvature.max_size, gap=gap
+                direction = plain_direction(
+                    param, self.state[param], decay=group["decay"], damping=group["damping"]
                 )
                 self._move(param, direction, lr, group)
         else:

@@ -10,7 +10,6 @@ from torch import nn
 
 from snopt.kronecker import KroneckerRecorder, Slot
 from snopt.optim.config import Config
-from snopt.optim.gradient_basis import matrix_shape
 
 __all__ = ["Row", "Summary", "summarise", "warn_of_cut_factors"]
 
@@ -22,8 +21,7 @@ class Row:
     Attributes:
         name: its name in the model.
         kind: its class.
-        trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"gradient basis"``, ``"adam"`` or
-            ``"nothing"``.
+        trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"`` or ``"nothing"``.
         parameters: how many numbers it has.
         factors: block sizes of each factor: one, or several where ``max_size`` cut it.
         memory: bytes of factors, bases, moments and copies to go back to.
@@ -113,16 +111,10 @@ def summarise(
         if id(param) in covered:
             continue
         owner = model.get_submodule(name.rpartition(".")[0])
-        by, memory = "nothing", 0
-        shape: tuple[int, ...] = ()
-        if id(param) in group_of:
-            shape = matrix_shape(param, config.curvature.max_size) if config.rule == "adam" else ()
-            by = "gradient basis" if shape else "adam"
-            # Factor and basis of every mode, and two moments.
-            memory = (2 + kept) * param.numel() * param.element_size()
-            memory += 2 * sum(n * n for n in shape) * max(4, param.element_size())
-        factors = tuple((n,) for n in shape)
-        rows.append(Row(name, type(owner).__name__, by, param.numel(), factors, memory))
+        trained = id(param) in group_of
+        memory = (2 + kept) * param.numel() * param.element_size() if trained else 0
+        by = "adam" if trained else "nothing"
+        rows.append(Row(name, type(owner).__name__, by, param.numel(), (), memory))
     return Summary(tuple(rows))
 
 
