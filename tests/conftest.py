@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give each worker of pytest-xdist one thread, so that they do not fight for cores."""
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)
+    # Started in the background or by nohup, a process ignores these signals, and so would every
+    # process that a test starts and interrupts.
+    for name, usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+        which = getattr(signal, name, None)  # Windows has no SIGHUP
+        if which is not None and signal.getsignal(which) is signal.SIG_IGN:
+            signal.signal(which, usual)
 
 
 @pytest.fixture(autouse=True)
