@@ -127,7 +127,7 @@ def compare(case: Case, found: Outcome | str, expected: Outcome | str, label: st
     bound = max(bound, (1e3 if case.dtype == "float64" else 1e4) * apart)
     # Nor does it move the last step. The gradient depends on the steps, most where a field jumps.
     drift = abs(found.step - expected.step) / max(expected.step, 1e-12)
-    bound = max(bound, (1e4 if case.jump == "untold" else 10.0) * drift)
+    bound = max(bound, (1e4 if case.jump == "untold" else 1e2) * drift)
     gradient = distance(found.gradients, expected.gradients)
     buffers = distance(found.buffers, expected.buffers)
     return worst(

@@ -27,6 +27,18 @@ FOUND = [
     Case(noise="norm", batch=5, keep=None),
     # Nothing was told when the gradient of the parameters alone was asked for.
     Case(check="observed", adjoint="direct", through="parameters"),
+    # A step that ended next to a jump was followed by one of length zero.
+    Case(
+        check="observed",
+        jump="told",
+        jump_at=0.93,
+        dtype="float32",
+        method="midpoint",
+        step_size=0.07,
+        times=(-1.25, -1.080493),
+        adjoint="direct",
+        t_grad=True,
+    ),
 ]
 
 

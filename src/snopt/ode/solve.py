@@ -141,7 +141,8 @@ def _short_of(stop: float, t: float, dtype: torch.dtype) -> float:
     h = torch.nextafter(goal, start) - start
     while h + start == goal and h != 0:
         h = torch.nextafter(h, torch.zeros_like(h))
-    return float(h)
+    # Where nothing lies between the two, a step too short to matter ends on the stop itself.
+    return float(h) or stop - t
 
 
 class _Run:
