@@ -39,7 +39,7 @@ def main(iterations=300, batch_size=256, picture=Path("out/cnf.png")):
     torch.manual_seed(0)
     splits = snopt.lab.data.load("two_moons")
     flow = CNF(2, hidden=(32, 32), rtol=1e-3, atol=1e-3)
-    optimizer = snopt.SNOpt(flow, lr=2e-2)
+    optimizer = snopt.SNOpt(flow)
     losses = []
     for iteration in range(1, iterations + 1):
         batch = splits.train.batch(torch.randint(len(splits.train), (batch_size,)))

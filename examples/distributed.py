@@ -36,7 +36,7 @@ def main(iterations=40, batch_size=256):
         distributed.init_process_group("gloo")
         model = DistributedDataParallel(model)
     rank, size = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
-    optimizer = snopt.SNOpt(model, lr=1e-2)
+    optimizer = snopt.SNOpt(model)
 
     train = snopt.lab.data.load("two_moons").train
     generator = torch.Generator().manual_seed(0)  # the same batches everywhere

@@ -45,7 +45,7 @@ def main(iterations=100, batch_size=128):
     test = splits.test.take(2000)
     print(f"{splits.spec.name}: {len(splits.train)} images of {splits.spec.shape}")
     model = classifier(pixels=splits.spec.shape[-1])
-    optimizer = snopt.SNOpt(model, lr=1e-2)
+    optimizer = snopt.SNOpt(model)
     print(optimizer.summary())
     generator = torch.Generator().manual_seed(0)
     batches, reached = iter(()), []

@@ -26,7 +26,7 @@ def main(iterations=80, batch_size=128):
     torch.manual_seed(0)
     splits = snopt.lab.data.load("spirals")
     model = ODERNN(channels=2, classes=splits.spec.classes, hidden=16)
-    optimizer = snopt.SNOpt(model, lr=2e-2)
+    optimizer = snopt.SNOpt(model)
     print(optimizer.summary())  # the GRU cell is left to Adam
     for iteration in range(1, iterations + 1):
         batch = splits.train.batch(torch.randint(len(splits.train), (batch_size,)))

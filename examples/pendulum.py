@@ -58,7 +58,7 @@ def main(iterations=200, picture=Path("out/pendulum.png")):
     paths = truth(torch.tensor([torch.pi, 2.0]) * (2 * torch.rand(COUNT, 2) - 1), TIMES)
     readings = paths + 0.05 * torch.randn(paths.shape)
     _, adam = fit(readings, lambda b: torch.optim.Adam(b.parameters(), lr=1e-2), iterations)
-    learned, snopt = fit(readings, lambda b: SNOpt(b, lr=1e-2), iterations)
+    learned, snopt = fit(readings, SNOpt, iterations)
     F, found = (block.field(torch.tensor(0.0), paths) for block in (truth, learned))
     error = float((found - F).norm() / F.norm())
     apart = float((learned(NEW, TIMES) - truth(NEW, TIMES)).abs().max())

@@ -39,7 +39,7 @@ def main(iterations=200, length=10, batch=64):
     # was: solve = lambda x, t: odeint(field, x, t, rtol=1e-4, atol=1e-4)
     solve = NeuralODE(field, rtol=1e-4, atol=1e-4)
     # was: optimizer = torch.optim.Adam(field.parameters(), lr=1e-2)
-    optimizer = SNOpt(solve, lr=1e-2)
+    optimizer = SNOpt(solve)
     losses = []
     for iteration in range(1, iterations + 1):
         first = torch.randint(len(times) - length, (batch,))

@@ -33,7 +33,7 @@ def prepare():
     set_seed(0)
     accelerator = Accelerator(gradient_accumulation_steps=2)
     model = nn.Sequential(snopt.NeuralODE(Field()), nn.Linear(2, 2))
-    optimizer = snopt.SNOpt(model, lr=2e-2)
+    optimizer = snopt.SNOpt(model)
     batch = snopt.lab.data.load("two_moons").train.take(2560).tensors
     loader = DataLoader(list(zip(batch.x, batch.y, strict=True)), batch_size=64)
     return accelerator, accelerator.prepare(model, optimizer, loader)

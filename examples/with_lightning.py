@@ -46,7 +46,7 @@ class Moons(lightning.LightningModule):
     def configure_optimizers(self):
         # The module, not its parameters: SNOpt listens to the layers. `self` covers everything
         # in this LightningModule; SNOpt(self.model) would train that part alone.
-        optimizer = snopt.SNOpt(self, lr=2e-2)
+        optimizer = snopt.SNOpt(self)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)]
 
 

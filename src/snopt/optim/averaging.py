@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["averaged_step_", "forget_average", "share_and_lr"]
+__all__ = ["averaged_step_", "forget_average", "move_", "share_and_lr"]
 
 #: Steps over which the learning rate of a parameter grows to its value.
 WARM_UP = 20
@@ -63,6 +63,32 @@ def averaged_step_(
     """
     y.lerp_(z, share).add_(direction, alpha=-lr * (1 - momentum * (1 - share)))
     z.add_(direction, alpha=-lr)
+
+
+def move_(
+    param: Tensor,
+    state: dict[str, Any],
+    direction: Tensor,
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+) -> None:
+    """Move a parameter against a direction, with warm-up, averaging and decoupled weight decay.
+
+    Args:
+        param: the parameter.
+        state: its state, filled at the first step.
+        direction: d.
+        lr: η.
+        momentum: β.
+        weight_decay: γ; d + γ y takes the place of d.
+    """
+    if weight_decay:
+        direction = direction.add(param, alpha=weight_decay)
+    if "fast" not in state:
+        state["fast"] = param.detach().clone()
+    share, lr = share_and_lr(state, lr)
+    averaged_step_(param, state["fast"], direction, lr=lr, momentum=momentum, share=share)
 
 
 def forget_average(param: Tensor, state: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def plain_direction(
 
 
 def fallback_step(
-    params: list[Tensor], states: list[dict[str, Any]], *, lr: float, weight_decay: float
+    params: list[Tensor], states: list[dict[str, Any]], lr: float, weight_decay: float
 ) -> None:
     """Take one step of Adam; gradients are read from the parameters.
 

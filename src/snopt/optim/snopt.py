@@ -18,7 +18,7 @@ from snopt.kronecker import (
     Recording,
     Slot,
 )
-from snopt.optim.averaging import averaged_step_, share_and_lr
+from snopt.optim.averaging import move_
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step, plain_direction
@@ -37,9 +37,8 @@ class SNOpt(torch.optim.Optimizer):
 
     The default rule is a relative of EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and
     SOAP (Vyas et al. 2024). What is different is where the basis comes from: from curvature that
-    is integrated along the path of each solve. Steps are averaged as in the schedule-free method
-    (Defazio et al. 2024), so that a constant learning rate does without a schedule. The paper's
-    own rule is ``rule="amortized"``.
+    is integrated along the path of each solve. Steps are averaged (Defazio et al. 2024), so that no
+    schedule is needed. The paper's own rule is ``rule="amortized"``.
 
     The usual loop stays as it is: ``zero_grad``, forward, ``backward``, ``step``. On refresh
     iterations the backward pass also integrates the Kronecker factors of every covered layer
@@ -55,9 +54,8 @@ class SNOpt(torch.optim.Optimizer):
     =============  ==========================================================================
 
     Linear layers and convolutions are covered, inside vector fields and outside (there it is
-    ordinary K-FAC). All other parameters (recurrent cells, norms, free parameters) follow the rule
-    ``adam`` without a basis (torch's Adam under the other rules); :meth:`summary` says which is
-    which.
+    ordinary K-FAC). All others (recurrent cells, norms, free parameters) follow the rule ``adam``
+    without a basis, or torch's Adam under the other rules; :meth:`summary` says which is which.
 
     Args:
         model: the model, plain or wrapped in ``DistributedDataParallel``.
@@ -308,32 +306,23 @@ class SNOpt(torch.optim.Optimizer):
         )
 
     def _lr(self, group: Mapping[str, Any]) -> float:
-        lr = float(group["lr"])
         # Adam's steps do not shrink with damping, so that caution shortens them directly.
-        return lr / self.guard.caution**0.5 if self.config.rule == "adam" else lr
+        caution = self.guard.caution**0.5 if self.config.rule == "adam" else 1.0
+        return float(group["lr"]) / caution
 
     def _apply(self, group: dict[str, Any], updates: list[Update], covered: set[int]) -> None:
         lr = self._lr(group)
-        for params, directions in updates:
-            for param, direction in zip(params, directions, strict=True):
-                covered.add(id(param))
-                if param.grad is not None:
-                    self._move(param, direction, lr, group)
+        for param, direction in (pair for update in updates for pair in zip(*update, strict=True)):
+            covered.add(id(param))
+            if param.grad is not None:
+                self._move(param, direction, lr, group)
 
     def _move(self, param: Tensor, direction: Tensor, lr: float, group: Mapping[str, Any]) -> None:
         """Subtract a direction; the rule ``adam`` averages as well."""
         if self.config.rule != "adam":
             param.add_(direction, alpha=-lr)
-            return
-        if group["weight_decay"]:
-            direction = direction.add(param, alpha=group["weight_decay"])
-        state = self.state[param]
-        if "fast" not in state:
-            state["fast"] = param.detach().clone()
-        share, lr = share_and_lr(state, lr)
-        averaged_step_(
-            param, state["fast"], direction, lr=lr, momentum=group["momentum"], share=share
-        )
+        else:
+            move_(param, self.state[param], direction, lr, group["momentum"], group["weight_decay"])
 
     def _fall_back(self, group: dict[str, Any], covered: set[int]) -> None:
         rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
@@ -344,15 +333,14 @@ class SNOpt(torch.optim.Optimizer):
                     param, self.state[param], decay=group["decay"], damping=group["damping"]
                 )
                 self._move(param, direction, lr, group)
-        else:
-            states = [self.state[p] for p in rest]
-            fallback_step(rest, states, lr=lr, weight_decay=group["weight_decay"])
+            return
+        fallback_step(rest, [self.state[p] for p in rest], lr, group["weight_decay"])
 
     def rollback(self) -> bool:
         """Put the parameters back to those of the last refresh, and be more careful from now on.
 
-        Call it yourself when a solve fails. Damping grows by a factor of four (``adam``: steps
-        are halved), and momentum is forgotten.
+        Call it when a solve fails. Damping grows by a factor of four (``adam``: steps are halved),
+        and momentum is forgotten.
 
         Returns:
             Whether there was something to go back to (``on_divergence="rollback"`` keeps it).

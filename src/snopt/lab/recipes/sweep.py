@@ -1,14 +1,10 @@
 """A search for settings: trials in a shared Optuna study that several processes can join.
 
-All trials of the sweep are queued first, each with its point of the grid, or without one where the
-sampler chooses. Workers then take trials until none is left. (Optuna's ``GridSampler`` does not
-reserve points: two workers can draw the same one, and at the end of the grid they do.) A trial
-that fails is recorded with its reason, and the sweep goes on.
+All trials are queued first, each with its point of the grid, or without one where the sampler
+chooses: two workers can draw the same point from Optuna's ``GridSampler``.
 
-While a trial runs, its process counts up a number in the study. Another process that sees no new
-number for a while, by its own clock that only runs forward, takes the first one for dead, unless it
-still holds the lock of the run folder. The trial is then queued again with the same settings, and
-continues from its last checkpoint.
+While a trial runs, its process counts up a number in the study. If the number stands still, the
+process is dead unless it holds the lock of its run folder, and the trial is queued again.
 """
 
 from __future__ import annotations
@@ -40,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "SweepConfig", "Tally", "open_study", "results", "tally", "work"]
 
+#: How often a trial is retried whose process died: the trial may be the cause. Ctrl-C is not.
 RETRIES = 2
-"""How often a trial is retried whose process died: the trial may be the cause. Ctrl-C is not."""
 
 
 @dataclass(frozen=True)
@@ -399,8 +395,6 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ImportError(
-            "a sweep is kept by Optuna, which is not installed: pip install 'snopt[lab]'"
-        ) from error
+        raise ImportError("a sweep needs Optuna: pip install 'snopt[lab]'") from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     return optuna

@@ -103,8 +103,7 @@ def train(
     check_target(task, config)
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other; give one of them.")
-    folder = Path(folder)
-    splits = splits_of(task, config.batch_size)
+    folder, splits = Path(folder), splits_of(task, config.batch_size)
     train_set = splits["train"]
     assert train_set is not None
     with ExitStack() as stack:
