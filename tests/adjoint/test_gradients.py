@@ -187,7 +187,7 @@ class Leaky(torch.nn.Module):
 def test_a_tensor_that_would_silently_get_no_gradient_is_an_error(adjoint):
     outside = torch.ones(1, dtype=torch.float64, requires_grad=True)
     field, x0 = Leaky(outside), torch.ones(3, 2, dtype=torch.float64)
-    with pytest.raises(GradientError, match="context=..."):
+    with pytest.raises(GradientError, match="context="):
         snopt.odeint(field, x0, [0.0, 1.0], adjoint=adjoint)[-1].sum().backward()
     params = (*field.parameters(), outside)
     snopt.odeint(field, x0, [0.0, 1.0], adjoint=adjoint, adjoint_params=params, rtol=1e-4,

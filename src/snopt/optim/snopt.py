@@ -28,6 +28,7 @@ from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
 from snopt.optim.state import STATE_VERSION, checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
 from snopt.optim.update import Hyper, LayerState, Rule, Update, slot_update
+from snopt.optim.watch import ModelWatch, field_list, with_names
 
 __all__ = ["SNOpt"]
 
@@ -107,7 +108,7 @@ class SNOpt(torch.optim.Optimizer):
         refresh_first: int = 5,
         scope: Scope = "all",
         curvature: KroneckerOptions | None = None,
-        fields: Iterable[nn.Module] = (),
+        fields: nn.Module | Iterable[nn.Module] = (),
         fallback_lr: float | None = None,
         on_divergence: OnDivergence = "skip",
     ) -> None:
@@ -117,7 +118,7 @@ class SNOpt(torch.optim.Optimizer):
             on_divergence,
         )  # fmt: skip
         self.model = unwrapped(model)
-        self.fields = list(fields)
+        self.fields = field_list(self.model, fields)
         self.guard = Guard(on_divergence)
         self.batch_size = 1
         self.next_refresh = 0
@@ -140,16 +141,11 @@ class SNOpt(torch.optim.Optimizer):
         if self._recorder is not None:
             self._recorder.disarm()
         group_of = {id(p): i for i, g in enumerate(self.param_groups) for p in g["params"]}
-        blocks = blocks_of(self.model)
-        options = self.config.curvature
-        slots = cover(
-            self.model,
-            group_of,
-            [block.field for block in blocks] + self.fields,
-            scope=self.config.scope,
-            conv_form=options.conv,
-        )
-        self._group_of = group_of
+        blocks, options = blocks_of(self.model), self.config.curvature
+        fields = [block.field for block in blocks] + self.fields
+        scope, conv = self.config.scope, options.conv
+        slots = cover(self.model, group_of, fields, scope=scope, conv_form=conv)
+        self._group_of, self._watch = group_of, ModelWatch(self.model)
         self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options)
         self._arm()
 
@@ -193,7 +189,8 @@ class SNOpt(torch.optim.Optimizer):
 
         Print it, or read its rows.
         """
-        return summarise(self.model, self.recorder, self._group_of, self.config)
+        recorded = set(self.factors) if self.counts.iterations else None
+        return summarise(self.model, self.recorder, self._group_of, self.config, recorded)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, for example of layers that were frozen so far.
@@ -201,7 +198,7 @@ class SNOpt(torch.optim.Optimizer):
         Args:
             param_group: as for any torch optimizer.
         """
-        super().add_param_group(param_group)
+        super().add_param_group(with_names(self.model, self.param_groups, param_group))
         if self._recorder is not None:
             self._attach()
             warn_of_cut_factors(self.recorder)
@@ -250,6 +247,7 @@ class SNOpt(torch.optim.Optimizer):
 
     def _begin(self, loss: object) -> bool:
         """Check the gradients and renew the factors if due; False if there is to be no update."""
+        self._watch.check()
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
         if not all_finite(gradients, loss):
             self.recorder.disarm()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -21,7 +21,8 @@ class Row:
     Attributes:
         name: its name in the model.
         kind: its class.
-        trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"`` or ``"nothing"``.
+        trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"``, ``"adam (not recorded)"``
+            for a layer of which a refresh recorded nothing, or ``"nothing"`` for a frozen one.
         parameters: how many numbers it has.
         factors: block sizes of each factor: one, or several where ``max_size`` cut it.
         memory: bytes of factors, bases, moments and copies to go back to.
@@ -93,6 +94,7 @@ def summarise(
     recorder: KroneckerRecorder,
     group_of: Mapping[int, int],
     config: Config,
+    recorded: Collection[str] | None = None,
 ) -> Summary:
     """Make the summary of an optimizer.
 
@@ -101,11 +103,17 @@ def summarise(
         recorder: knows the covered layers.
         group_of: parameters that are trained, by ``id``.
         config: what the optimizer is.
+        recorded: the layers of which factors are known, after the first step.
     """
     kept = int(config.on_divergence == "rollback")  # a copy of the parameters to go back to
-    rows = [
-        _slot_row(name, slot, recorder.sizes[name], kept) for name, slot in recorder.slots.items()
-    ]
+    rows = []
+    for name, slot in recorder.slots.items():
+        row = _slot_row(name, slot, recorder.sizes[name], kept)
+        if not any(p.requires_grad for p in slot.view.parameters):
+            row = replace(row, trained_by="nothing", factors=(), memory=0)
+        elif recorded is not None and name not in recorded:
+            row = replace(row, trained_by="adam (not recorded)", factors=())
+        rows.append(row)
     covered = {id(p) for slot in recorder.slots.values() for p in slot.view.parameters}
     for name, param in model.named_parameters():
         if id(param) in covered:

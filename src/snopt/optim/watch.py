@@ -1,0 +1,95 @@
+"""The model an optimizer was made for: its fields, its names, and whether it is still the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ModelWatch", "field_list", "with_names"]
+
+
+def field_list(model: nn.Module, fields: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
+    """Check the vector fields that are solved by other means than a block.
+
+    Args:
+        model: the model.
+        fields: one field, or several.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(1, 1))
+        >>> field_list(model, model[0])
+        [Linear(in_features=1, out_features=1, bias=True)]
+    """
+    found = [fields] if isinstance(fields, nn.Module) else list(fields)
+    known = {id(p) for p in model.parameters()}
+    for field in found:
+        if any(id(p) not in known for p in field.parameters()):
+            raise ValueError(
+                f"fields has a {type(field).__name__} with parameters that the model lacks; its "
+                "layers would not be covered, so make it a part of the model"
+            )
+    return found
+
+
+def with_names(
+    model: nn.Module, groups: Sequence[dict[str, Any]], group: dict[str, Any]
+) -> dict[str, Any]:
+    """Add the names of a group's parameters, if the other groups have names and it has none.
+
+    torch refuses groups with and without names in one optimizer.
+
+    Args:
+        model: knows the names.
+        groups: the groups so far.
+        group: the new group.
+    """
+    params = group.get("params")
+    params = [params] if isinstance(params, Tensor) else list(params or ())
+    if not groups or "param_names" not in groups[0] or any(isinstance(p, tuple) for p in params):
+        return {**group, "params": params}
+    names = {id(p): name for name, p in model.named_parameters()}
+    start = sum(len(g["params"]) for g in groups)
+    named = [(names.get(id(p), f"parameter {start + i}"), p) for i, p in enumerate(params)]
+    return {**group, "params": named}
+
+
+class ModelWatch:
+    """Notices that a model was changed after its optimizer was made."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Remember the parameters.
+
+        Args:
+            model: the model.
+        """
+        self.model = model
+        self.names = {id(p): name for name, p in model.named_parameters()}
+        self.kinds: list[tuple[torch.dtype, torch.device]] | None = None
+
+    def check(self) -> None:
+        """Raise an error if parameters were replaced, added, removed, cast or moved.
+
+        A model may be cast and moved until the first step.
+        """
+        params = list(self.model.parameters())
+        kinds = [(p.dtype, p.device) for p in params]
+        same = len(params) == len(self.names) and all(id(p) in self.names for p in params)
+        if same and self.kinds is None:
+            self.kinds = kinds
+        if same and kinds == self.kinds:
+            return
+        now = {id(p): name for name, p in self.model.named_parameters()}
+        gone = [name for key, name in self.names.items() if key not in now]
+        new = [name for key, name in now.items() if key not in self.names]
+        what = [
+            *([f"{', '.join(gone)} gone"] if gone else []),
+            *([f"{', '.join(new)} new"] if new else []),
+        ]
+        raise RuntimeError(
+            f"the model was changed after the optimizer was made ("
+            f"{'; '.join(what) or 'parameters were cast or moved'}), and its factors and moments "
+            "belong to the old parameters; make a new SNOpt"
+        )

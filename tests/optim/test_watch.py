@@ -1,0 +1,98 @@
+"""A model that is not what the optimizer was made for, and groups that join later."""
+
+import pytest
+import torch
+from torch import nn
+
+import snopt
+
+
+class Field(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, t, x):
+        return torch.tanh(self.layer(x))
+
+
+def net():
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def iterate(model, optimizer):
+    optimizer.zero_grad()
+    x = torch.randn(5, 3, dtype=next(model.parameters()).dtype)
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def replaced(model):
+    model[2] = nn.Linear(4, 2)
+
+
+def without_bias(model):
+    model[2].bias = None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (replaced, "2.weight, 2.bias gone; 2.weight, 2.bias new"),
+        (without_bias, "2.bias gone"),
+        (nn.Module.double, "cast or moved"),
+    ],
+)
+def test_a_model_changed_after_the_first_step_is_refused(change, message):
+    model = net()
+    optimizer = snopt.SNOpt(model)
+    iterate(model, optimizer)
+    change(model)
+    with pytest.raises(RuntimeError, match=rf"{message}.*make a new SNOpt"):
+        iterate(model, optimizer)
+    iterate(model, snopt.SNOpt(model))
+
+
+def test_a_model_may_be_cast_before_the_first_step():
+    model = net()
+    optimizer = snopt.SNOpt(model)
+    iterate(model.double(), optimizer)
+
+
+def test_a_group_without_names_joins_those_with_names():
+    model = net()
+    optimizer = snopt.SNOpt(model, model[0].named_parameters(prefix="0"))
+    iterate(model, optimizer)
+    optimizer.add_param_group({"params": model[2].parameters()})
+    assert optimizer.param_groups[1]["param_names"] == ["2.weight", "2.bias"]
+    for _ in range(6):
+        iterate(model, optimizer)
+    assert [row.trained_by for row in optimizer.summary().rows] == ["kronecker", "kronecker"]
+
+
+def test_one_field_needs_no_list():
+    field = Field()
+    optimizer = snopt.SNOpt(field, fields=field)
+    x = snopt.odeint(field, torch.randn(4, 3), [0.0, 1.0], observer=optimizer.observer(field))
+    x[-1].square().mean().backward()
+    optimizer.step()
+    assert "layer" in optimizer.factors
+
+
+def test_a_foreign_field_is_refused():
+    with pytest.raises(ValueError, match="make it a part of the model"):
+        snopt.SNOpt(Field(), fields=[Field()])
+
+
+def test_the_summary_knows_frozen_and_unrecorded_layers():
+    model = net()
+    model[0].requires_grad_(False)
+    assert snopt.SNOpt(model).summary().rows[0].trained_by == "nothing"
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    optimizer = snopt.SNOpt(attention)
+    x = torch.randn(3, 5, 4)
+    attention(x, x, x)[0].square().mean().backward()
+    with pytest.warns(RuntimeWarning, match="nothing was recorded of out_proj"):
+        optimizer.step()
+    rows = {row.name: row.trained_by for row in optimizer.summary().rows}
+    assert rows["out_proj"] == "adam (not recorded)"
