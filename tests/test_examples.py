@@ -44,7 +44,7 @@ def test_demo_writes_its_page():
 
 
 def test_image_classifier_reads_digits():
-    assert part_of("image_classifier")(iterations=20)[-1] > 0.7
+    assert part_of("image_classifier")(iterations=40)[-1] > 0.7
 
 
 def test_ode_rnn_tells_spirals_apart():

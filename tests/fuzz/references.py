@@ -78,7 +78,8 @@ def slope_by_differences(case: Case, adjoint: Any, sizes: Sequence[float],
 
     found = torch.autograd.grad(loss(), leaves, allow_unused=True)
     gradient = [torch.zeros_like(a) if g is None else g for g, a in zip(found, along, strict=True)]
-    length = max(float(sum((g * g).sum() for g in gradient)) ** 0.5, 1e-8)
+    # Differences cannot resolve gradients that are smaller still.
+    length = max(float(sum((g * g).sum() for g in gradient)) ** 0.5, 1e-4)
 
     def moved(size: float) -> float:
         before = [leaf.detach().clone() for leaf in leaves]
