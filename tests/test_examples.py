@@ -119,8 +119,9 @@ def test_two_processes_learn_what_one_learns(capsys):
     assert {size for size, _ in together} == {"2"}
     assert {size for size, _ in alone} == {"1"}
     losses = [float(loss) for _, loss in alone]
-    assert [float(loss) for _, loss in together] == pytest.approx(losses, rel=1e-6)
-    assert losses[-1] < 0.6 * losses[0]
+    # Coordinates whose gradient is nearly zero are scaled up, and their rounding errors with them.
+    assert [float(loss) for _, loss in together] == pytest.approx(losses, rel=1e-5)
+    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
