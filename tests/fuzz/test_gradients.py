@@ -27,7 +27,7 @@ FOUND = [
         atol=1e-7,
         times=(0.3, 0.285669, 0.271338, -0.81),
         outputs=(3,),
-    ),  # fmt: skip
+    ),
     # The tape of a rejected attempt was taken for that of the step.
     Case(drive=8.0, keep=ALL),
     Case(drive=3.0, first_step=1.0, keep=3),
