@@ -23,7 +23,7 @@ def test_markdown_has_the_tables_of_the_page_and_figures_that_exist(tmp_path):
     text = out.read_text("utf-8")
     assert text.startswith("# T\n")
     assert "| optimizer | seeds | final test accuracy |" in text
-    assert "snopt was first to valid accuracy ≥ 0.7" in text
+    assert "Shortest time to valid accuracy ≥ 0.7: snopt" in text
     assert "snopt train spirals --optimizer sgd" in text
     assert "is torn" in text
     links = re.findall(r"!\[spirals\]\(([^)]*)\)", text)

@@ -1,4 +1,4 @@
-"""Which runs belong together: one task, one optimizer with one set of settings, many seeds."""
+"""Group runs that differ in their seed only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ MAX_VALUE_LENGTH = 24
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed alone.
+    """Runs that differ in their seed only.
 
     Attributes:
-        task: Name of the task.
-        label: Name of the optimizer, with the settings that tell it from others of that name.
-        runs: The runs by rising seed.
+        task: name of the task.
+        label: name of the optimizer, with the settings that distinguish it from others of that
+            name.
+        runs: the runs by increasing seed.
     """
 
     task: str
@@ -37,7 +38,7 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
     named after what differs: seeds are averaged, settings are not.
 
     Args:
-        runs: Runs as they were read; folders without a run are left out.
+        runs: runs as they were read; folders without a run are skipped.
 
     Returns:
         For each task, in the order of first appearance, its groups: SNOpt's first, the others by
@@ -71,29 +72,25 @@ def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
 
 
 def settings(config: dict[str, Any]) -> dict[str, str]:
-    """The settings that tell one curve from another, nested ones under dotted names.
-
-    Returns:
-        Names and values as JSON, without the seed.
+    """Return the settings that distinguish curves: values as JSON, nested ones by dotted names.
 
     Example:
         >>> settings({"lr": 0.1, "seed": 3, "train": {"seed": 3, "clip": None}})
         {'lr': '0.1', 'train.clip': 'null'}
     """
     found: dict[str, str] = {}
-    pending: list[tuple[str, Any]] = [("", config)]
+    pending: list[tuple[str, Any]] = list(config.items())[::-1]
     while pending:
         name, value = pending.pop()
         if isinstance(value, dict):
-            prefix = f"{name}." if name else ""
-            pending += [(f"{prefix}{key}", value[key]) for key in reversed(value)]
+            pending += [(f"{name}.{key}", value[key]) for key in reversed(value)]
         elif _last(name) not in FREE:
             found[name] = json.dumps(value)
     return found
 
 
 def _labels(name: str, variants: list[dict[str, str]]) -> list[str]:
-    """One name per variant, different from each other."""
+    """Return one name per variant, all different."""
     if len(variants) == 1:
         return [name]
     keys = {key: None for variant in variants for key in variant}
