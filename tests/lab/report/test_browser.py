@@ -341,6 +341,7 @@ def test_print_is_light_without_controls_and_fits_the_paper(page):
     page.resize(720)
     color = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(color) == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 36, 48)"
     for selector in (".controls .toolbar", "[data-csv]", "[data-settings]"):
         shown = f"document.querySelector('{selector}').checkVisibility()"
         assert not page.evaluate(shown)
