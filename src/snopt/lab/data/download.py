@@ -52,7 +52,7 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
     Raises:
         DownloadFailed: if a source cannot be reached, is too slow, or returns another file.
     """
-    _pooch()  # or an error, before anything is downloaded
+    _pooch()  # fail before anything is downloaded
     by_origin: dict[Origin, list[File]] = {}
     for file in files:
         if file.origin is None:
@@ -73,7 +73,7 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
 
 @contextmanager
 def _work_folder(root: Path) -> Iterator[Path]:
-    """Lend an empty folder beside the data, from which files can be moved into place atomically.
+    """Yield an empty folder beside the data, from which files can be moved into place atomically.
 
     One process has it at a time. The lock ends with its process, so the next one finds and
     deletes what a killed one has left.

@@ -23,7 +23,7 @@ LARGEST_IDX, LARGEST_MAT = 1 << 26, 1 << 28
 
 
 def mnist(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Handwritten digits, 1 x 28 x 28."""
+    """Load handwritten digits, 1 x 28 x 28."""
     train_x, train_y, test_x, test_y = found.paths
     train, test = _idx_pair(train_x, train_y), _idx_pair(test_x, test_y)
     found.check(len(train), len(test))
@@ -31,7 +31,7 @@ def mnist(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Digits of house numbers, 3 x 32 x 32.
+    """Load digits of house numbers, 3 x 32 x 32.
 
     The authors' loader reads the training file for testing as well, and so does ``paper``: its
     ``test`` is ``train`` and ``valid`` together.
@@ -42,7 +42,7 @@ def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def cifar10(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Photographs of ten classes, 3 x 32 x 32."""
+    """Load photographs of ten classes, 3 x 32 x 32."""
     test, *batches = map(read_cifar, found.paths)
     train = reduce(Batch.joined, batches)
     found.check(len(train), len(test))

@@ -194,7 +194,7 @@ def _standard(train: Batch, test: Batch, groups: Tensor | None) -> list[Batch]:
 
 
 def _as_authors(train: Batch, test: Batch) -> list[Batch]:
-    """Do as the authors' loader, which follows that of Neural CDEs (Kidger et al. 2020).
+    """Follow the authors' loader, which follows that of Neural CDEs (Kidger et al. 2020).
 
     Both public parts are joined and split again, 70 : 15 : 15 within every class. A series is
     padded with its last value, and this padding counts in the statistics. The channels are the time

@@ -23,7 +23,7 @@ LARGEST_ARRAY = 1 << 28
 
 
 def uea(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Any data set of the UEA archive: a ``.ts`` file to train and one to test."""
+    """Load a data set of the UEA archive: a ``.ts`` file to train and one to test."""
     (train, classes), (test, test_classes) = map(read_ts, found.paths)
     if classes != test_classes:
         raise DataCorrupted(found.paths[1], f"it has classes {test_classes}, not {classes}")
@@ -31,7 +31,7 @@ def uea(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def spoken_arabic_digits(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Spoken Arabic digits, 13 cepstral coefficients per frame; UCI's text or UEA's files."""
+    """Load spoken digits, 13 cepstral coefficients per frame, from UCI's text or UEA's files."""
     if found.paths[0].suffix == ".ts":
         return uea(found, preprocessing)
     (train, speakers), (test, _) = map(read_utterances, found.paths)

@@ -32,7 +32,7 @@ PAPER_PART = 0.1
 
 
 def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
-    """A neutrino experiment, 43 columns.
+    """Load a neutrino experiment, 43 columns.
 
     MAF, and hence ``paper``, standardises with the statistics of training and validation rows. If
     only MAF's validation and test files are there, which are standardised already, a tenth of the
@@ -57,7 +57,7 @@ def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def gas(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Readings of gas sensors, 8 columns.
+    """Load readings of gas sensors, 8 columns.
 
     MAF, and hence ``paper``, standardises with the statistics of all rows, including the test rows;
     the paper uses a tenth of each part. The stand-in is shuffled before it is split.

@@ -71,7 +71,7 @@ def parse_rows(
 
 def _parse(rows: Sequence[str], columns: int, separator: str | None) -> NDArray[np.float64] | None:
     """Return the table if it has the right shape and its values are usable."""
-    if not any(row.strip() for row in rows):  # of which NumPy would warn
+    if not any(row.strip() for row in rows):  # NumPy would warn
         return None
     try:
         table = np.loadtxt(rows, delimiter=separator, comments=None, ndmin=2)

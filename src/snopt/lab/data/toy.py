@@ -21,26 +21,26 @@ SEQUENCES = (1_000, 200, 500)
 
 
 def circle(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Two concentric circles: the Circle of the paper, after Chen et al. (2018)."""
+    """Draw two concentric circles: the Circle of the paper, after Chen et al. (2018)."""
     points = sample_circle(sum(POINTS), torch.Generator().manual_seed(SEED))
     return _drawn(Batch(points), found.spec("table", (2,), preprocessing), POINTS)
 
 
 def two_moons(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Two interleaved half circles, one per class."""
+    """Draw two interleaved half circles, one per class."""
     x, y = sample_moons(sum(POINTS), torch.Generator().manual_seed(SEED))
     return _drawn(Batch(x, y), found.spec("table", (2,), preprocessing, classes=2), POINTS)
 
 
 def spirals(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Noisy plane spirals, 30 to 50 points long, turning left or right, growing or shrinking."""
+    """Draw noisy spirals, 30 to 50 points long, turning left or right, growing or shrinking."""
     series = sample_spirals(sum(SEQUENCES), torch.Generator().manual_seed(SEED))
     spec = found.spec("series", tuple(series.x.shape[1:]), preprocessing, classes=4)
     return _drawn(series, spec, SEQUENCES)
 
 
 def digits(found: Found, preprocessing: Preprocessing) -> Splits:
-    """scikit-learn's 1,797 handwritten digits, 1 x 8 x 8; a fifth of each class to test."""
+    """Load scikit-learn's 1,797 handwritten digits, 1 x 8 x 8; a fifth of each class to test."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

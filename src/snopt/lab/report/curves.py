@@ -111,7 +111,7 @@ def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
     tables = [_bin(table, tables, limit) for table in tables if len(table)]
     if not tables:
         return None
-    # Before the latest beginning some seeds are not there yet; records start together otherwise.
+    # Start where all seeds have a record.
     grid = np.unique(np.concatenate([table[:, 0] for table in tables]))
     grid = grid[grid >= max(table[0, 0] for table in tables)]
     grid = grid[np.unique(np.linspace(0, len(grid) - 1, min(limit, len(grid))).round().astype(int))]

@@ -17,7 +17,7 @@ from snopt.lab.report.tables import Comparison
 
 FORMATS = ("png", "svg")
 
-# Of classes in pictures, so that none is taken for an optimizer; also in report.css.
+# Colours of classes in pictures; no optimizer has one of them. Also in report.css.
 CLASS_PALETTE = (
     "#332288", "#44aa99", "#cc6677", "#ddaa33", "#117733", "#882255", "#88ccee", "#aa4499",
     "#999933", "#555555",
@@ -52,7 +52,7 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     colors = colors_of(comparisons)
     written: dict[str, list[Path]] = {}
-    # Names of runs are text, whatever dollar signs are in them; text in SVG stays text.
+    # Dollar signs in the names of runs are not mathematics; text in SVG stays text.
     with mpl.rc_context({"text.parse_math": False, "svg.fonttype": "none", "font.size": 9}):
         for k, comparison in enumerate(comparisons, start=1):
             name = f"{k}-{re.sub(r'[^A-Za-z0-9_-]+', '-', comparison.task)[:60].strip('-')}"
@@ -83,7 +83,7 @@ def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) ->
             axis.set_axisbelow(True)
             axis.spines[["top", "right"]].set_visible(False)
             _draw_groups(axis, comparison, quantity, x_name, colors)
-    # Labels with a leading underscore are left out by matplotlib before 3.10.
+    # matplotlib before 3.10 skips labels with a leading underscore.
     handles = {line.get_gid(): line for row in axes for axis in row for line in axis.get_lines()}
     figure.legend(
         [handles[label] for label in colors if label in handles],

@@ -9,7 +9,7 @@ from typing import Any
 
 from snopt.lab.report.read import Run
 
-# Settings in which runs of one curve may differ, wherever in a config they stand.
+# Settings in which the runs of one curve may differ, at any depth of a config.
 FREE = {"seed", "out", "folder", "label", "run", "format"}
 MAX_DIFFERENCES = 3
 MAX_VALUE_LENGTH = 24
@@ -62,7 +62,7 @@ def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
     variants: dict[str, list[Run]] = {}
     for run in runs:
         variants.setdefault(json.dumps(settings(run.config), sort_keys=True), []).append(run)
-    # A run whose config is lost belongs where its name puts it, if there is but one such place.
+    # A run without a config joins the group of its name, if there is only one.
     lost = variants.pop("{}", []) if len(variants) == 2 else []
     labels = _labels(name, [settings(alike[0].config) for alike in variants.values()])
     return [
@@ -98,12 +98,12 @@ def _labels(name: str, variants: list[dict[str, str]]) -> list[str]:
     differing = [key for key in keys if len({variant.get(key) for variant in known}) > 1]
     labels: list[str] = []
     for variant in variants:
-        # A config may say the same thing in two places.
+        # A config may contain a setting twice.
         told = dict.fromkeys(
             f"{_last(key)}={_short(variant[key])}" for key in differing if key in variant
         )
         label = " ".join([name, *(list(told)[:MAX_DIFFERENCES] or ["(other settings)"])])
-        # Only where more differs than the label has room for.
+        # Needed if more differs than the label has room for.
         alike = sum(earlier == label or earlier.startswith(f"{label} #") for earlier in labels)
         labels.append(f"{label} #{alike + 1}" if alike else label)
     return labels

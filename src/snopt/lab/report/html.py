@@ -124,7 +124,7 @@ def _table(table: Table, style: str, name: str) -> str:
         for first, *rest in table.texts()
     )
     caption = f'<p class="caption soft">{escape(table.caption)}</p>' if table.caption else ""
-    # With a focus, the arrow keys scroll it.
+    # Focusable, so that the arrow keys scroll it.
     scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">'
     return (
         f'<div class="card tabled">{scroll}<table class="{style}" aria-label="{escape(name)}">'

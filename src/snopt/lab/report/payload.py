@@ -13,7 +13,7 @@ from snopt.lab.report.records import STEPS
 from snopt.lab.report.summary import Summary
 from snopt.lab.report.tables import Comparison
 
-# As many as the palette, plain and dashed, tells apart.
+# The colours of the palette, plain and dashed.
 COLORS = 2 * len(PALETTE)
 
 
@@ -24,7 +24,7 @@ def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
     """
     labels = dict.fromkeys(group.label for task in comparisons for group in task.groups)
     known = {label: place for label in labels if (place := color_index(label)) is not None}
-    # What the registry does not know, or has several settings of, gets what is left.
+    # Other labels, such as one optimizer with several settings, get the remaining colours.
     free = [place for place in range(COLORS) if place not in known.values()]
     others = [label for label in labels if label not in known]
     return known | {label: free[k % len(free)] for k, label in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Pictures that a run left behind: points, paths of states, densities on a grid."""
+"""Pictures in a run folder: points, paths of states, densities on a grid."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ def _summary_caption(measure: Measure) -> str:
 
 
 def _cells(comparison: Comparison, name: str) -> list[Cell]:
-    best, rivals = _winner(comparison, name)
+    ranked = _ranked(comparison, name)
+    clear = len(ranked) > 0 and all(differ(ranked[0][1], stat) for _, stat in ranked[1:])
     by_label = {row.group.label: row for row in comparison.summaries}
     base = by_label[comparison.measure.baseline].stats[name]
     cells: list[Cell] = []
@@ -161,20 +162,16 @@ def _cells(comparison: Comparison, name: str) -> list[Cell]:
             notes.append(f"{stat.mean / base.mean:.2f}×")
         if stat.count < seeds:
             notes.append(f"{stat.count} of {seeds} seeds")
-        alone = row is best and not rivals and len(comparison.summaries) > 1
-        cells.append(Marked(stat_text(stat), ", ".join(notes), alone))
+        best = clear and row is ranked[0][0] and len(comparison.summaries) > 1
+        cells.append(Marked(stat_text(stat), ", ".join(notes), best))
     return cells
 
 
-def _winner(comparison: Comparison, name: str) -> tuple[Summary | None, list[Summary]]:
-    """Return the best of a column and those as good, among groups of which all seeds have it."""
+def _ranked(comparison: Comparison, name: str) -> list[tuple[Summary, Stat]]:
+    """Return the groups of which every seed has a number, best first."""
     whole = [(row, stat) for row in comparison.summaries if (stat := row.whole(name)) is not None]
-    if not whole:
-        return None, []
     most = name not in COSTS and comparison.measure.mode == "max"
-    whole.sort(key=lambda pair: pair[1].mean, reverse=most)
-    best, top = whole[0]
-    return best, [row for row, stat in whole[1:] if not differ(top, stat)]
+    return sorted(whole, key=lambda pair: pair[1].mean, reverse=most)
 
 
 def _states_text(group: Group) -> str:
@@ -218,36 +215,30 @@ def headline(comparison: Comparison) -> str:
         Who reached the target first, or else who ended best, with the spread over seeds. No one
         is named where others are within that spread or 2 %.
     """
-    measure, name, unit = comparison.measure, "seconds to target", " s"
-    rows = [row for row in comparison.summaries if row.whole(name) is not None]
-    timed = len(rows) > 1 and bool(measure.target_text)
+    measure, summaries = comparison.measure, comparison.summaries
+    name, what, unit = "seconds to target", f"time to {measure.target_text}", " s"
+    late = [row.group.label for row in summaries if row.whole(name) is None]
+    timed = len(summaries) - len(late) > 1 and bool(measure.target_text)
     if not timed:
-        name, unit = "final", ""
-        rows = [row for row in comparison.summaries if row.stats[name] is not None]
-    if not rows:
+        name, what, unit, late = "final", f"{measure.final_split} {measure.metric}", "", []
+    some = [(row, stat) for row in summaries if (stat := row.stats[name]) is not None]
+    ranked = _ranked(comparison, name) or some[:1]
+    if not ranked:
         return "Nothing has been evaluated yet."
-    best, rivals = _winner(comparison, name)
-    what = f"time to {measure.target_text}" if timed else f"{measure.final_split} {measure.metric}"
+    (best, top), *others = ranked
 
-    def told(row: Summary) -> str:
-        return f"{row.group.label} {stat_text(row.stats[name])}{unit}"
+    def told(row: Summary, stat: Stat) -> str:
+        return f"{row.group.label} {stat_text(stat)}{unit}"
 
-    late = [row.group.label for row in comparison.summaries if timed and row not in rows]
     missed = f" Not every seed of {' and '.join(late)} reached it." if late else ""
-    if best and rivals:
-        listed = ", ".join(map(told, (best, *rivals)))
+    if not others:
+        return f"{what[0].upper()}{what[1:]}: {told(best, top)}.{missed}"
+    rivals = [pair for pair in others if not differ(top, pair[1])]
+    if rivals:
+        listed = ", ".join(told(*pair) for pair in ((best, top), *rivals))
         return f"Similar {what}, within the spread or 2 %: {listed}.{missed}"
-    if best is None or len(rows) == 1:
-        return f"{what[0].upper()}{what[1:]}: {told(best or rows[0])}."
     if not timed:
-        return f"Best {what}: {told(best)}."
-    others = sorted((row for row in rows if row is not best), key=lambda row: _mean(row, name))
-    rival = next((r for r in others if r.group.label == measure.baseline), others[0])
-    times = _mean(rival, name) / _mean(best, name) if _mean(best, name) > 0 else math.inf
-    slower = f"; {rival.group.label} took {times:.2f} times as long" if times < math.inf else ""
-    return f"Shortest {what}: {told(best)}{slower}.{missed}"
-
-
-def _mean(row: Summary, name: str) -> float:
-    stat = row.stats[name]
-    return math.nan if stat is None else stat.mean
+        return f"Best {what}: {told(best, top)}."
+    rival, slow = next((p for p in others if p[0].group.label == measure.baseline), others[0])
+    times = f"; {rival.group.label} took {slow.mean / top.mean:.2f} times as long"
+    return f"Shortest {what}: {told(best, top)}{times if top.mean > 0 else ''}.{missed}"
