@@ -158,6 +158,23 @@ def test_headline_names_the_best_end_unless_all_are_alike(tmp_path):
     assert "soap" not in headline(comparison)
 
 
+def test_a_target_reached_before_the_first_update_has_no_ratio(tmp_path):
+    write_run(tmp_path, "snopt", 0, rate=0.3)
+    write_run(tmp_path, "adam", 0, rate=0.1)
+    for path in tmp_path.rglob("snopt-seed0/metrics.jsonl"):
+        path.write_text(path.read_text("utf-8").replace('"accuracy": 0.0', '"accuracy": 0.95'))
+    [comparison] = compare(read_runs([tmp_path]), target=0.9)
+    shortest = "Shortest time to valid accuracy ≥ 0.9: snopt 0 s; adam took 12.5 s."
+    assert headline(comparison) == shortest
+
+
+def test_large_seeds_and_iterations_keep_their_digits(tmp_path):
+    step = {"kind": "step", "iteration": 12_345_678, "seconds": 1.0, "loss": 1.0}
+    write_run(tmp_path, "adam", 98_765_432, lines=[step])
+    [row] = runs_table(compare(read_runs([tmp_path]))).rows
+    assert (row[2], row[4]) == ("98765432", "12345678")
+
+
 def test_headline_of_one_run_and_of_none(tmp_path):
     write_run(tmp_path, lines=lines_of(rate=0.1))
     [comparison] = compare(read_runs([tmp_path]))

@@ -194,7 +194,10 @@ def runs_table(comparisons: Sequence[Comparison]) -> Table:
                 final_value(run, measure),
                 best_value(run, measure),
             ]
-            seed, *rest = (NOTHING if v is None else number_text(v) for v in values)
+            seed, *rest = (
+                NOTHING if v is None else str(v) if isinstance(v, int) else number_text(v)
+                for v in values
+            )
             state = Marked(run.state, "see problems" if run.problems else "")
             where = "/".join(run.folder.parts[-2:])
             rows.append([comparison.task, group.label, seed, state, *rest, where])
@@ -240,5 +243,5 @@ def headline(comparison: Comparison) -> str:
     if not timed:
         return f"Best {what}: {told(best, top)}."
     rival, slow = next((p for p in others if p[0].group.label == measure.baseline), others[0])
-    times = f"; {rival.group.label} took {slow.mean / top.mean:.2f} times as long"
-    return f"Shortest {what}: {told(best, top)}{times if top.mean > 0 else ''}.{missed}"
+    ratio = f"{slow.mean / top.mean:.2f} times as long" if top.mean else stat_text(slow) + unit
+    return f"Shortest {what}: {told(best, top)}; {rival.group.label} took {ratio}.{missed}"
