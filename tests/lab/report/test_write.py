@@ -60,6 +60,13 @@ def test_figures_take_any_name_for_text(tmp_path):
     assert all(name in texts for name in names)
 
 
+def test_a_loss_over_decades_has_a_logarithmic_axis_as_on_the_page(tmp_path):
+    write_run(tmp_path, rate=0.3)  # the loss falls to exp(-12)
+    [[path]] = write_figures(compare(read_runs([tmp_path])), tmp_path / "f", "svg").values()
+    texts = [text for text in ET.parse(path).getroot().itertext() if text.strip()]
+    assert {"0.0001", "0.01", "1"} <= set(texts)
+
+
 def test_an_unknown_format_names_the_nearest(tmp_path):
     with pytest.raises(UnknownName, match="did you mean 'markdown'"):
         write_report([tmp_path], tmp_path / "r", "markdwon")

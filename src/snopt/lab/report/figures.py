@@ -83,6 +83,11 @@ def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) ->
             axis.set_axisbelow(True)
             axis.spines[["top", "right"]].set_visible(False)
             _draw_groups(axis, comparison, quantity, x_name, colors)
+        low, high = left.dataLim.intervaly
+        if 0 < low < high / 100:  # as on the page
+            left.set_yscale("log")
+            left.yaxis.set_major_formatter("{x:g}")
+            left.yaxis.set_minor_formatter("")
     # matplotlib before 3.10 skips labels with a leading underscore.
     handles = {line.get_gid(): line for row in axes for axis in row for line in axis.get_lines()}
     figure.legend(
@@ -144,4 +149,5 @@ def _draw_picture(axis: Any, picture: Picture) -> None:
     for index, color in sorted({*zip(picture.classes, colors, strict=False)}):
         axis.scatter([], [], color=color, s=12, label=f"class {index}")
     if picture.classes:
-        axis.legend(fontsize=6, frameon=False, ncols=2)
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)}
+        axis.legend(**place, fontsize=6, frameon=False, ncols=5, handletextpad=0.1)

@@ -20,13 +20,11 @@ class Group:
     """Runs that differ in their seed only.
 
     Attributes:
-        task: name of the task.
         label: name of the optimizer, with the settings that distinguish it from others of that
             name.
         runs: the runs by increasing seed.
     """
 
-    task: str
     label: str
     runs: tuple[Run, ...]
 
@@ -52,13 +50,13 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
         task: [
             group
             for name in sorted(named, key=lambda name: (not name.startswith("snopt"), name))
-            for group in _split_by_settings(task, name, named[name])
+            for group in _split_by_settings(name, named[name])
         ]
         for task, named in by_name.items()
     }
 
 
-def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
+def _split_by_settings(name: str, runs: list[Run]) -> list[Group]:
     variants: dict[str, list[Run]] = {}
     for run in runs:
         variants.setdefault(json.dumps(settings(run.config), sort_keys=True), []).append(run)
@@ -66,7 +64,7 @@ def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
     lost = variants.pop("{}", []) if len(variants) == 2 else []
     labels = _labels(name, [settings(alike[0].config) for alike in variants.values()])
     return [
-        Group(task, label, tuple(sorted(alike + lost, key=lambda run: (run.seed or 0, run.folder))))
+        Group(label, tuple(sorted(alike + lost, key=lambda run: (run.seed or 0, run.folder))))
         for label, alike in zip(labels, variants.values(), strict=True)
     ]
 
