@@ -26,7 +26,9 @@ class Chart {
       this.changed();
     }, { log: "y" });
     this.root = element("figure", { className: "card chart", data: { quantity: drawn.key } }, [
-      element("figcaption", {}, [this.makeSelect(), this.logButton]), this.plot, this.makeData(),
+      element("figcaption", {}, [this.makeSelect(), this.logButton]),
+      element("div", { className: "stage" }, [this.plot, this.tip]),
+      this.makeData(),
     ]);
     this.listen();
     new ResizeObserver(() => this.draw()).observe(this.plot);
@@ -90,7 +92,9 @@ class Chart {
   listen() {
     const at = (event) => event.clientX - this.plot.getBoundingClientRect().left;
     this.plot.tabIndex = 0;
-    this.plot.setAttribute("role", "img");
+    // An application, so that screen readers pass the arrow keys on.
+    this.plot.setAttribute("role", "application");
+    this.plot.ariaRoleDescription = "chart";
     this.plot.addEventListener("pointermove", (event) => this.point(at(event)));
     this.plot.addEventListener("pointerdown", (event) => this.point(at(event)));
     this.plot.addEventListener("pointerleave", () => this.unpoint());
@@ -160,7 +164,7 @@ class Chart {
     for (const curve of drawn) this.drawCurve(canvas, curve);
     if (this.target() !== null) this.drawTarget(canvas);
     this.cursor = svg("g", { class: "cursor" }, canvas);
-    this.plot.replaceChildren(canvas, this.tip);
+    this.plot.replaceChildren(canvas);
     this.plot.ariaLabel = `${this.description()}. Arrow keys read the curves.`;
     this.unpoint();
     this.fillTable();
