@@ -11,6 +11,7 @@ format and its number of examples.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,14 +119,14 @@ class Found:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Read a file of checksums as ``sha256sum`` writes it; none if there is no such file.
+    """Read a file of checksums as ``sha256sum`` writes it; other lines are skipped.
 
     Returns:
-        The SHA-256 by path.
+        The SHA-256 by path; none if there is no such file.
     """
-    lines = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
-    pairs = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
-    return {name.lstrip("*"): checksum for checksum, name in pairs}
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
+    lines = re.findall(r"^([0-9a-f]{64}) [ *](.+)$", text, re.MULTILINE)
+    return {name: checksum for checksum, name in lines}
 
 
 _CHECKSUMS = read_checksums(Path(__file__).with_name("SHA256SUMS"))
