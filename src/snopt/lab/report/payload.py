@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snopt.lab.optimizers.registry import PALETTE, color_index
+from snopt.lab.optimizers.registry import OPTIMIZERS, PALETTE, color_index
 from snopt.lab.report.curves import Band, Quantity, band, quantities, table_of
 from snopt.lab.report.records import STEPS
 from snopt.lab.report.summary import Summary
@@ -23,11 +23,15 @@ def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
     An optimizer of the registry has the same colour in all reports.
     """
     labels = dict.fromkeys(group.label for task in comparisons for group in task.groups)
-    known = {label: place for label in labels if (place := color_index(label)) is not None}
-    # Other labels, such as one optimizer with several settings, get the remaining colours.
-    free = [place for place in range(COLORS) if place not in known.values()]
-    others = [label for label in labels if label not in known]
-    return known | {label: free[k % len(free)] for k, label in enumerate(others)}
+    found = {label: place for label in labels if (place := color_index(label)) is not None}
+    for label in (label for label in labels if label not in found):
+        free = [k for k in range(COLORS) if k not in found.values()] or [len(found) % COLORS]
+        # Settings of a registered optimizer take any free colour; other optimizers, as long as
+        # there are some, the colours that no registered one has.
+        variant = color_index(label.split(" ")[0]) is not None
+        unowned = [k for k in free if k >= len(OPTIMIZERS)]
+        found[label] = (free if variant else unowned or free)[0]
+    return found
 
 
 def first_quantities(comparison: Comparison) -> list[Quantity]:
