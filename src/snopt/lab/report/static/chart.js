@@ -94,7 +94,7 @@ class Chart {
     this.plot.tabIndex = 0;
     // An application, so that screen readers pass the arrow keys on.
     this.plot.setAttribute("role", "application");
-    this.plot.ariaRoleDescription = "chart";
+    this.plot.setAttribute("aria-roledescription", "chart");
     this.plot.addEventListener("pointermove", (event) => this.point(at(event)));
     this.plot.addEventListener("pointerdown", (event) => this.point(at(event)));
     this.plot.addEventListener("pointerleave", () => this.unpoint());
@@ -143,7 +143,7 @@ class Chart {
   draw() {
     const width = this.plot.clientWidth;
     if (!width) return;
-    this.logButton.ariaPressed = String(this.logY);
+    press(this.logButton, this.logY);
     const drawn = this.curves();
     const xs = drawn.flatMap(({ x, indices }) => indices.map((k) => x[k]));
     // Of what was recorded: smoothing moves curves, not axes.
@@ -165,7 +165,7 @@ class Chart {
     if (this.target() !== null) this.drawTarget(canvas);
     this.cursor = svg("g", { class: "cursor" }, canvas);
     this.plot.replaceChildren(canvas);
-    this.plot.ariaLabel = `${this.description()}. Arrow keys read the curves.`;
+    this.plot.setAttribute("aria-label", `${this.description()}. Arrow keys read the curves.`);
     this.unpoint();
     this.fillTable();
   }

@@ -12,10 +12,11 @@ function svg(name, attributes, parent, text = "") {
 
 function element(name, properties = {}, children = []) {
   const node = document.createElement(name);
-  const { data, role, ...rest } = properties;
+  const { data, role, ariaLabel, ...rest } = properties;
   Object.assign(node, rest);
   Object.assign(node.dataset, data || {});
   if (role) node.setAttribute("role", role);
+  if (ariaLabel) node.setAttribute("aria-label", ariaLabel);
   node.append(...children);
   return node;
 }
@@ -26,16 +27,19 @@ function button(text, title, onClick, data = {}) {
   return node;
 }
 
-function toggleButton(text, title, pressed, onClick, data = {}) {
-  const node = button(text, title, onClick, data);
-  node.ariaPressed = String(pressed);
+function press(node, pressed) {
+  node.setAttribute("aria-pressed", String(pressed));
   return node;
+}
+
+function toggleButton(text, title, pressed, onClick, data = {}) {
+  return press(button(text, title, onClick, data), pressed);
 }
 
 // Buttons of which one is pressed.
 function choice(name, label, options, current, onPick) {
   const pick = (value) => {
-    for (const node of buttons) node.ariaPressed = String(node.dataset[name] === value);
+    for (const node of buttons) press(node, node.dataset[name] === value);
     onPick(value);
   };
   const buttons = options.map(([value, text, title]) => (

@@ -7,7 +7,7 @@ function makeToolbar(view, changed, severalSeeds) {
   };
   const logX = toggleButton("log x", "Logarithmic horizontal axis", view.logX, () => {
     view.logX = !view.logX;
-    logX.ariaPressed = String(view.logX);
+    press(logX, view.logX);
     changed();
   }, { log: "x" });
   const amount = element("output", { textContent: `${view.smooth} %` });
@@ -38,13 +38,12 @@ function makeToolbar(view, changed, severalSeeds) {
 
 function makeLegend(task, view, changed) {
   const buttons = task.groups.map((group) => {
-    const shown = () => String(!view.hidden.has(group.label));
-    const node = toggleButton("", "Show or hide this curve", true, () => {
+    const shown = () => !view.hidden.has(group.label);
+    const node = toggleButton("", "Show or hide this curve", shown(), () => {
       if (!view.hidden.delete(group.label)) view.hidden.add(group.label);
-      node.ariaPressed = shown();
+      press(node, shown());
       changed();
     }, { legend: group.label });
-    node.ariaPressed = shown();
     node.className = colorClass(group);
     node.append(element("i"), group.label);
     return node;
@@ -96,8 +95,7 @@ function show() {
   const address = readAddress();
   const picked = (address.get("compare") ?? "").split(".").map(Number);
   const pair = [0, 1].map((k) => (picked[k] in runs ? picked[k] : Math.min(k, runs.length - 1)));
-  const usual = pair.join(".");
-  let compared = address.get("compare") ? usual : "";
+  let compared = address.get("compare") ? pair.join(".") : "";
   const views = report.tasks.map((task, k) => decodeView(task, address.ofTask(k)));
   const moved = () => writeAddress(report.tasks, views, { compare: compared });
   window.snoptReport.tasks = report.tasks.map((task, k) => (
