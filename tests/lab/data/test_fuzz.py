@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import random
@@ -13,7 +14,17 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from snopt.lab.data import REGISTRY, DataCorrupted, DataError, Splits, load
+from snopt.lab.data import (
+    REGISTRY,
+    DataCorrupted,
+    DataError,
+    Entry,
+    File,
+    Form,
+    Splits,
+    load,
+    verify,
+)
 from snopt.lab.data.archives import extract
 from tests.lab.data import files
 from tests.lab.data.mutate import mutate, recompress
@@ -99,6 +110,27 @@ def test_a_damaged_file_is_read_correctly_or_refused(name, number, tmp_path, sma
         path.write_bytes(valid)
     assert refused > 0
     check(load(name, tmp_path))
+
+
+def test_damaged_checksums_are_compared_or_unknown(tmp_path):
+    files.write_mnist(tmp_path)
+    form = Form((File("mnist/t10k-labels-idx1-ubyte.gz"),), "whole", "One file.")
+    content = (tmp_path / form.files[0].path).read_bytes()
+    valid = f"{hashlib.sha256(content).hexdigest()}  {form.files[0].path}\n".encode()
+    draw = random.Random("checksums")
+    verdicts = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(REGISTRY, "labels", Entry("labels", "image", REGISTRY["mnist"].load, (form,)))
+        for trial in range(MUTATIONS):
+            damaged = mutate(draw.choice([valid, b"md6:" + valid]), draw)
+            (tmp_path / "SHA256SUMS").write_bytes(damaged)
+            try:
+                verdicts |= set(verify("labels", tmp_path).values())
+            except Exception as error:
+                raise AssertionError(f"mutation {trial}: {error!r}") from error
+        (tmp_path / "SHA256SUMS").write_bytes(valid)
+        assert set(verify("labels", tmp_path).values()) == {"correct"}
+    assert "unknown" in verdicts
 
 
 def archive(kind: str) -> bytes:

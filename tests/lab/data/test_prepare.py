@@ -1,11 +1,10 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from snopt.lab.data.prepare import (
-    Images,
-    Series,
     column_statistics,
     hold_out,
     hold_out_groups,
@@ -14,13 +13,11 @@ from snopt.lab.data.prepare import (
     series_splits,
     table_splits,
 )
-from snopt.lab.data.spec import Spec
+from snopt.lab.data.sources import Form, Found
+from snopt.lab.data.spec import Batch, Splits
 
 NAN = float("nan")
-
-
-def spec(kind: str, preprocessing: str = "standard") -> Spec:
-    return Spec("x", kind, (), 4, None, "whole", "A test.", preprocessing)
+FOUND = Found("x", Path(), Form((), "whole", "A test."))
 
 
 @pytest.mark.parametrize("labels", [None, torch.arange(103) % 4])
@@ -62,43 +59,53 @@ def test_pixel_statistics_are_those_of_the_pixels():
     torch.testing.assert_close(sd.double(), pixels.std(0, unbiased=False))
 
 
-def images(count: int) -> Images:
-    return Images(
+def images(count: int) -> Batch:
+    return Batch(
         torch.randint(0, 256, (count, 1, 3, 3), dtype=torch.uint8), torch.arange(count) % 4
     )
 
 
+def split_images(train: Batch, test: Batch, preprocessing: str = "standard") -> Splits:
+    return image_splits(FOUND, train, test, preprocessing)
+
+
 def test_a_constant_picture_does_not_divide_by_zero():
     black = replace(images(40), x=torch.zeros(40, 1, 3, 3, dtype=torch.uint8))
-    assert image_splits(spec("image"), black, images(8)).train.tensors.x.eq(0).all()
+    assert split_images(black, images(8)).train.tensors.x.eq(0).all()
 
 
 def test_test_images_do_not_touch_the_scale():
     train, test = images(40), images(8)
-    one = image_splits(spec("image"), train, test)
-    two = image_splits(spec("image"), train, replace(test, x=255 - test.x))
+    one = split_images(train, test)
+    two = split_images(train, replace(test, x=255 - test.x))
     assert one.train.tensors.x.equal(two.train.tensors.x)
     assert not one.test.tensors.x.equal(two.test.tensors.x)
 
 
 def test_images_as_in_the_paper_have_the_scale_of_mnist():
     test = images(8)
-    x = image_splits(spec("image", "paper"), images(40), test).test.tensors.x
+    x = split_images(images(40), test, "paper").test.tensors.x
     wanted = (test.x.float() / 255 - 0.1307) / 0.3081
     torch.testing.assert_close(x.sort(0).values, wanted.sort(0).values)
 
 
-def series(count: int, longest: int = 6, *, missing: bool = False) -> Series:
+def series(count: int, longest: int = 6, *, missing: bool = False) -> Batch:
     x = torch.randn(count, longest, 2) * 3 + 1
     lengths = torch.arange(count) % (longest - 1) + 2
     x[torch.arange(longest) >= lengths[:, None]] = NAN
     if missing:
         x[:, 1, 0] = NAN
-    return Series(x, torch.arange(count) % 4, lengths)
+    return Batch(x, torch.arange(count) % 4, lengths)
+
+
+def split_series(
+    train: Batch, test: Batch, preprocessing: str = "standard", groups: torch.Tensor | None = None
+) -> Splits:
+    return series_splits(FOUND, train, test, 4, preprocessing, groups)
 
 
 def test_series_of_both_parts_get_one_length():
-    splits = series_splits(spec("series"), series(40, 6), series(8, 9))
+    splits = split_series(series(40, 6), series(8, 9))
     assert splits.spec.shape == (9, 2)
     assert splits.spec.longest == 9
     assert splits.train.tensors.x.shape == (36, 9, 2)
@@ -106,9 +113,9 @@ def test_series_of_both_parts_get_one_length():
 
 
 def test_a_mask_is_there_when_something_is_missing():
-    whole = series_splits(spec("series"), series(40), series(8))
+    whole = split_series(series(40), series(8))
     assert whole.train.tensors.mask is None
-    batch = series_splits(spec("series"), series(40, missing=True), series(8)).train.tensors
+    batch = split_series(series(40, missing=True), series(8)).train.tensors
     within = torch.arange(6) < batch.lengths[:, None]
     assert not batch.mask[:, 1, 0].any()
     assert batch.mask[..., 1].equal(within)
@@ -119,20 +126,19 @@ def test_a_mask_is_there_when_something_is_missing():
 
 def test_test_series_do_not_touch_the_scale():
     train = series(40)
-    one = series_splits(spec("series"), train, series(8))
-    two = series_splits(spec("series"), train, series(8))
+    one = split_series(train, series(8))
+    two = split_series(train, series(8))
     assert one.train.tensors.x.equal(two.train.tensors.x)
 
 
 def test_validation_series_are_of_other_speakers():
-    train = replace(series(40), groups=torch.arange(40) // 10)
-    splits = series_splits(spec("series"), train, series(8))
+    splits = split_series(series(40), series(8), groups=torch.arange(40) // 10)
     assert (len(splits.train), len(splits.valid)) == (30, 10)
 
 
 def test_series_as_in_the_paper_have_intervals_marks_and_values():
     train, test = series(80), series(20, 9)
-    splits = series_splits(spec("series", "paper"), train, test)
+    splits = split_series(train, test, "paper")
     assert (len(splits.train), len(splits.valid), len(splits.test)) == (70, 15, 15)
     batch = splits.train.tensors
     assert splits.spec.shape == (9, 5)
@@ -148,7 +154,8 @@ def test_series_as_in_the_paper_have_intervals_marks_and_values():
 
 def test_tables_are_scaled_alike():
     train, valid, test = torch.randn(9, 2), torch.randn(4, 2), torch.randn(5, 2)
-    splits = table_splits(spec("table"), train, valid, test, (torch.tensor(1.0), torch.tensor(2.0)))
+    spec = FOUND.spec("table", (2,), "standard")
+    splits = table_splits(spec, train, valid, test, (torch.tensor(1.0), torch.tensor(2.0)))
     for data, rows in ((splits.train, train), (splits.valid, valid), (splits.test, test)):
         got = data.tensors.x.sort(0).values
         torch.testing.assert_close(got, ((rows - 1) / 2).sort(0).values)

@@ -113,7 +113,7 @@ def test_a_series_lost_at_the_end_is_noticed(tmp_path, small_sizes):
 def test_utterances_give_back_what_was_written(tmp_path):
     written = [x.T for x in random_series(40, 13, (2, 7))]
     write_utterances(tmp_path / "a.txt", written)
-    series = read_utterances(tmp_path / "a.txt")
+    series, _ = read_utterances(tmp_path / "a.txt")
     assert series.lengths.tolist() == [len(x) for x in written]
     assert series.y.tolist() == [i // 4 for i in range(40)]
     for got, x in zip(series.x, written, strict=True):
@@ -122,15 +122,15 @@ def test_utterances_give_back_what_was_written(tmp_path):
 
 def test_utterances_of_a_speaker_are_a_group(tmp_path):
     write_utterances(tmp_path / "a.txt", [x.T for x in random_series(200, 13, (2, 3))])
-    groups = read_utterances(tmp_path / "a.txt").groups
-    assert groups.tolist() == ([0] * 10 + [1] * 10) * 10
+    _, speakers = read_utterances(tmp_path / "a.txt")
+    assert speakers.tolist() == ([0] * 10 + [1] * 10) * 10
 
 
 def test_line_ends_of_windows_change_nothing(tmp_path):
     write_utterances(tmp_path / "a.txt", [x.T for x in random_series(20, 13, (2, 5))])
-    one = read_utterances(tmp_path / "a.txt")
+    one, _ = read_utterances(tmp_path / "a.txt")
     (tmp_path / "b.txt").write_bytes((tmp_path / "a.txt").read_bytes().replace(b"\n", b"\r\n"))
-    two = read_utterances(tmp_path / "b.txt")
+    two, _ = read_utterances(tmp_path / "b.txt")
     assert one.lengths.equal(two.lengths)
     assert one.x.nan_to_num().equal(two.x.nan_to_num())
 

@@ -8,9 +8,8 @@ from snopt.lab.data.text import parse_rows
 
 
 def parse(text: str, columns: int, separator: str | None = None) -> list[list[float]]:
-    rows = text.split("\n")
-    numbers = range(5, 5 + len(rows))
-    return parse_rows(rows, columns, Path("some file"), numbers, separator).tolist()
+    lines = list(enumerate(text.split("\n"), 5))
+    return parse_rows(lines, columns, Path("some file"), separator).tolist()
 
 
 def test_numbers_are_read_to_the_last_digit():

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from snopt.lab.optimizers.registry import PALETTE
+from snopt.lab.optimizers.registry import OPTIMIZERS, PALETTE, color_index
 from snopt.lab.report import build_html, read_runs
 from snopt.lab.report.figures import CLASS_PALETTE
 from tests.lab.report.fabricate import PICTURES, lines_of, write_comparison, write_run
@@ -122,7 +122,20 @@ def test_an_optimizer_has_one_colour_on_all_pages(tmp_path):
     many, one = colors(tmp_path / "many"), colors(tmp_path / "one")
     assert many["muon"] == one["muon"]
     assert len({*many.values()}) == 3
-    assert one["mine"] != one["muon"]
+    write_run(tmp_path / "many", "mine")
+    assert colors(tmp_path / "many")["mine"] == one["mine"]
+    assert one["mine"] not in map(color_index, OPTIMIZERS)
+
+
+def test_more_labels_than_colours_are_drawn(tmp_path):
+    for k in range(40):
+        write_run(tmp_path, f"mine{k}", iterations=5)
+    for k in range(3):
+        write_run(tmp_path / str(k), "adam", config={"lr": k}, iterations=5)
+    [task] = data_of(build_html(read_runs([tmp_path]), "title"))["tasks"]
+    colors = {group["label"]: group["color"] for group in task["groups"]}
+    assert len(colors) == 43
+    assert {*colors.values()} == {*range(2 * len(PALETTE))}
 
 
 def test_the_page_and_the_registry_have_the_same_colours():

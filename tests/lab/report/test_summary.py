@@ -113,8 +113,6 @@ def test_summary_is_over_seeds_and_says_how_many_have_the_number(tmp_path):
     groups = groups_of(tmp_path)
     measure = measure_of(groups)
     snopt, _, sgd = (summarize(group, measure) for group in groups)
-    assert snopt.states == {"finished": 2}
-    assert sgd.states == {"finished": 1, "unfinished": 1}
     costs = [snopt.stats[name].mean for name in ("NFE forward", "NFE backward", "memory, MB")]
     assert costs == [14, 12, 140]
     assert snopt.stats["seconds / iteration"].mean == pytest.approx(0.6)

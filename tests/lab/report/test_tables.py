@@ -13,6 +13,8 @@ from snopt.lab.report.tables import (
 )
 from tests.lab.report.fabricate import lines_of, write_comparison, write_run
 
+SIMILAR = "Similar test accuracy, within the spread or 2 %:"
+
 
 def cells_of(root, **options):
     """The cells of the summary by optimizer and heading."""
@@ -39,9 +41,8 @@ def test_summary_has_every_column_and_ratios_to_the_baseline(tmp_path):
 def test_the_best_of_a_column_is_marked_and_none_where_all_are_alike(tmp_path):
     cells, _ = cells_of(write_comparison(tmp_path))
     best = {heading for heading, cell in cells["snopt"].items() if getattr(cell, "best", False)}
-    assert best == {
-        "final test accuracy", "best valid accuracy", "seconds to target", "iterations to target",
-    }  # fmt: skip
+    # The accuracies differ by less than 2 %.
+    assert best == {"seconds to target", "iterations to target"}
     assert not any(row["NFE forward"].best for row in cells.values())
 
 
@@ -88,7 +89,7 @@ def test_headline_tells_who_was_first_and_what_the_baseline_took(tmp_path):
     [comparison] = compare(read_runs([write_comparison(tmp_path)]), target=0.7)
     # SNOpt is there at iteration 5 with both seeds (3 s), Adam at 10 and 10 (5 s).
     assert headline(comparison) == (
-        "snopt was first to valid accuracy ≥ 0.7, in 3 s; adam took 1.67 times as long. "
+        "Shortest time to valid accuracy ≥ 0.7: snopt 3 s; adam took 1.67 times as long. "
         "Not every seed of sgd reached it."
     )
 
@@ -104,10 +105,11 @@ def test_headline_names_no_winner_within_the_spread(tmp_path):
     [comparison] = compare(read_runs([tmp_path]), target=0.9)
     # Seconds 7.5 and 12.5 against 5 and 12.5.
     assert headline(comparison) == (
-        "No clear first to valid accuracy ≥ 0.9: snopt 8.8 ± 5.3 s, adam 10.0 ± 3.5 s."
+        "Similar time to valid accuracy ≥ 0.9, within the spread or 2 %: "
+        "snopt 8.8 ± 5.3 s, adam 10.0 ± 3.5 s."
     )
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
-    assert headline(comparison).startswith("No clear best test accuracy: snopt 0.98")
+    assert headline(comparison).startswith(f"{SIMILAR} snopt 0.98")
     cells, _ = cells_of(tmp_path, target=0.9)
     assert not any(getattr(cell, "best", False) for row in cells.values() for cell in row.values())
 
@@ -116,16 +118,22 @@ def test_headline_states_the_spread_of_the_winner(tmp_path):
     write_seeds(tmp_path, "snopt", (0.4, 0.5))
     write_seeds(tmp_path, "adam", (0.05, 0.06))
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
-    assert headline(comparison) == "snopt ended with the best test accuracy: 0.9900 ± 8e-08."
+    assert headline(comparison) == "Best test accuracy: snopt 0.9900 ± 8e-08."
 
 
 @pytest.mark.parametrize(("slower", "marked"), [(1.01, False), (1.03, True)])
-def test_costs_that_differ_by_less_than_two_percent_are_not_marked(tmp_path, slower, marked):
-    write_run(tmp_path, "snopt", 0, per_iteration=0.5)
-    write_run(tmp_path, "adam", 0, per_iteration=0.5 * slower)
+def test_what_differs_by_less_than_two_percent_is_not_marked(tmp_path, slower, marked):
+    for seed in range(2):
+        for name, factor in (("snopt", 1.0), ("adam", slower)):
+            lines = lines_of(per_iteration=0.5 * factor)
+            lines[-1]["final"] = {"test": {"accuracy": 0.9 / factor + 1e-4 * seed}}
+            write_run(tmp_path, name, seed, lines=lines)
     cells, _ = cells_of(tmp_path)
-    assert cells["snopt"]["seconds / iteration"].best == marked
-    assert not cells["adam"]["seconds / iteration"].best
+    for column in ("seconds / iteration", "final test accuracy"):
+        assert cells["snopt"][column].best == marked
+        assert not cells["adam"][column].best
+    [comparison] = compare(read_runs([tmp_path]), target=2.0)
+    assert headline(comparison).startswith("Best" if marked else "Similar")
 
 
 def test_headline_boasts_of_no_time_that_a_seed_did_not_reach(tmp_path):
@@ -133,28 +141,44 @@ def test_headline_boasts_of_no_time_that_a_seed_did_not_reach(tmp_path):
     write_run(tmp_path, "snopt", 1, rate=0.001)
     write_run(tmp_path, "adam", 0, rate=0.1)
     [comparison] = compare(read_runs([tmp_path]), target=0.9)
-    assert "first" not in headline(comparison)
+    assert "time" not in headline(comparison)
 
 
 def test_headline_names_the_best_end_unless_all_are_alike(tmp_path):
     write_run(tmp_path, "adam", 0, rate=0.1)
     write_run(tmp_path, "sgd", 0, rate=0.1)
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
-    alike = "No clear best test accuracy: adam 0.9717, sgd 0.9717."
-    assert headline(comparison) == alike
-    write_run(tmp_path, "muon", 0, rate=0.11)  # one seed each: 2 % are needed
+    assert headline(comparison) == f"{SIMILAR} adam 0.9717, sgd 0.9717."
+    write_run(tmp_path, "muon", 0, rate=0.11)
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
-    assert headline(comparison).startswith("No clear best test accuracy: muon 0.9777")
+    assert headline(comparison).startswith(f"{SIMILAR} muon 0.9777")
     write_run(tmp_path, "lbfgs", 0, rate=0.2, iterations=400)
     write_run(tmp_path, "soap", 0, rate=0.05)
     [comparison] = compare(read_runs([tmp_path]), target=2.0)
     assert "soap" not in headline(comparison)
 
 
+def test_a_target_reached_before_the_first_update_has_no_ratio(tmp_path):
+    write_run(tmp_path, "snopt", 0, rate=0.3)
+    write_run(tmp_path, "adam", 0, rate=0.1)
+    for path in tmp_path.rglob("snopt-seed0/metrics.jsonl"):
+        path.write_text(path.read_text("utf-8").replace('"accuracy": 0.0', '"accuracy": 0.95'))
+    [comparison] = compare(read_runs([tmp_path]), target=0.9)
+    shortest = "Shortest time to valid accuracy ≥ 0.9: snopt 0 s; adam took 12.5 s."
+    assert headline(comparison) == shortest
+
+
+def test_large_seeds_and_iterations_keep_their_digits(tmp_path):
+    step = {"kind": "step", "iteration": 12_345_678, "seconds": 1.0, "loss": 1.0}
+    write_run(tmp_path, "adam", 98_765_432, lines=[step])
+    [row] = runs_table(compare(read_runs([tmp_path]))).rows
+    assert (row[2], row[4]) == ("98765432", "12345678")
+
+
 def test_headline_of_one_run_and_of_none(tmp_path):
     write_run(tmp_path, lines=lines_of(rate=0.1))
     [comparison] = compare(read_runs([tmp_path]))
-    assert headline(comparison) == "adam: test accuracy 0.9717."
+    assert headline(comparison) == "Test accuracy: adam 0.9717."
     write_run(tmp_path / "b", lines=[{"kind": "start"}])
     [comparison] = compare(read_runs([tmp_path / "b"]))
     assert headline(comparison) == "Nothing has been evaluated yet."

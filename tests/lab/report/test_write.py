@@ -23,7 +23,7 @@ def test_markdown_has_the_tables_of_the_page_and_figures_that_exist(tmp_path):
     text = out.read_text("utf-8")
     assert text.startswith("# T\n")
     assert "| optimizer | seeds | final test accuracy |" in text
-    assert "snopt was first to valid accuracy ≥ 0.7" in text
+    assert "Shortest time to valid accuracy ≥ 0.7: snopt" in text
     assert "snopt train spirals --optimizer sgd" in text
     assert "is torn" in text
     links = re.findall(r"!\[spirals\]\(([^)]*)\)", text)
@@ -58,6 +58,13 @@ def test_figures_take_any_name_for_text(tmp_path):
     assert [path.name for path in paths] == ["1-x-y-curves.svg", "1-x-y-pictures.svg"]
     texts = "".join(ET.parse(paths[0]).getroot().itertext())
     assert all(name in texts for name in names)
+
+
+def test_a_loss_over_decades_has_a_logarithmic_axis_as_on_the_page(tmp_path):
+    write_run(tmp_path, rate=0.3)  # the loss falls to exp(-12)
+    [[path]] = write_figures(compare(read_runs([tmp_path])), tmp_path / "f", "svg").values()
+    texts = [text for text in ET.parse(path).getroot().itertext() if text.strip()]
+    assert {"0.0001", "0.01", "1"} <= set(texts)
 
 
 def test_an_unknown_format_names_the_nearest(tmp_path):

@@ -13,8 +13,6 @@ from typing import IO
 
 from snopt.lab.data.errors import DataCorrupted, parsing
 
-__all__ = ["LARGEST_MEMBER", "extract", "inflate"]
-
 #: Bytes of the largest file that is extracted from an archive; Gas, the largest, has 0.6 GB.
 LARGEST_MEMBER = 1 << 30
 _BLOCK = 1 << 20
@@ -29,7 +27,7 @@ def inflate(data: bytes, limit: int, path: Path) -> bytes:
         path: the file they are from, for the error.
 
     Raises:
-        DataCorrupted: The stream is damaged or incomplete, or its content exceeds the limit.
+        DataCorrupted: if the stream is damaged or incomplete, or its content exceeds the limit.
 
     Example:
         >>> inflate(gzip.compress(b"text"), 100, Path("file"))
@@ -60,7 +58,7 @@ def extract(archive: Path, member: str, folder: Path) -> Path:
         The file's new path.
 
     Raises:
-        DataCorrupted: The archive is damaged, has no such regular file, or the file is larger
+        DataCorrupted: if the archive is damaged, has no such regular file, or the file is larger
             than `LARGEST_MEMBER`.
     """
     folder.mkdir(parents=True, exist_ok=True)

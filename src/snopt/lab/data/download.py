@@ -13,15 +13,12 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from snopt.lab.data.archives import extract
 from snopt.lab.data.errors import DataCorrupted, DownloadFailed
-from snopt.lab.data.sources import File, Origin
-
-__all__ = ["default_root", "download", "matches", "record_checksums", "recorded_checksums"]
+from snopt.lab.data.sources import File, Origin, read_checksums
 
 #: Where the SHA-256 of every downloaded file is recorded, as ``sha256sum`` writes and reads it.
 CHECKSUMS = "SHA256SUMS"
@@ -35,7 +32,7 @@ def default_root() -> Path:
     """Return the folder of data sets: ``$SNOPT_DATA``, or else the user's cache folder.
 
     Raises:
-        ImportError: The variable is not set, and pooch is not installed.
+        ImportError: if the variable is not set and pooch is not installed.
     """
     named = os.environ.get("SNOPT_DATA")
     return Path(named).expanduser() if named else Path(_pooch().os_cache("snopt"))
@@ -53,28 +50,30 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
         The new files.
 
     Raises:
-        DownloadFailed: A source cannot be reached, is too slow, or returns another file.
+        DownloadFailed: if a source cannot be reached, is too slow, or returns another file.
     """
+    _pooch()  # fail before anything is downloaded
     by_origin: dict[Origin, list[File]] = {}
     for file in files:
         if file.origin is None:
             raise ValueError(f"{file.path} has no public address to download it from")
         by_origin.setdefault(file.origin, []).append(file)
-    placed = []
+    placed: list[Path] = []
     for origin, wanted in by_origin.items():
         with _work_folder(root) as work:
-            arrived = _retrieve(origin, work, progress)
-            ready = [(_unpack(arrived, file, origin, work), root / file.path) for file in wanted]
-            for source, target in ready:
+            arrived = work / "arrived"
+            _retrieve(origin, arrived, progress)
+            ready = {root / file.path: _unpack(arrived, file, origin) for file in wanted}
+            for target, source in ready.items():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)
-                placed.append(target)
+            placed += ready
     return placed
 
 
 @contextmanager
 def _work_folder(root: Path) -> Iterator[Path]:
-    """Lend an empty folder beside the data, from which files can be moved into place atomically.
+    """Yield an empty folder beside the data, from which files can be moved into place atomically.
 
     One process has it at a time. The lock ends with its process, so the next one finds and
     deletes what a killed one has left.
@@ -93,46 +92,29 @@ def _work_folder(root: Path) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _retrieve(origin: Origin, folder: Path, progress: bool) -> Path:
+def _retrieve(origin: Origin, target: Path, progress: bool) -> None:
     """Download from the address, and verify the checksum if it is known."""
     from urllib3.exceptions import HTTPError
 
-    pooch = _pooch()
-    log = pooch.get_logger()
-    level = log.level
-    log.setLevel("ERROR")  # silences a line about every download
     try:
-        arrived = pooch.retrieve(
-            origin.url,
-            known_hash=origin.checksum,
-            fname=PurePosixPath(origin.url).name,
-            path=folder,
-            downloader=partial(_get, progress=progress),
-        )
-    except ValueError as error:  # raised by pooch if the checksum differs
-        raise DownloadFailed(
-            f"{origin.url} returned another file than expected: {error} Nothing was kept; try "
-            "again, or get the file elsewhere."
-        ) from error
+        _get(origin.url, target, progress)
     except (OSError, HTTPError) as error:  # requests' exceptions are OSErrors
         raise DownloadFailed(
             f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
             "put the files in the data folder by hand (docs/data.md says which)."
         ) from error
-    finally:
-        log.setLevel(level)
-    return Path(arrived)
+    _verify(target, origin.checksum, origin.url)
 
 
-def _get(url: str, target: str, _: object, *, progress: bool) -> None:
-    """Download as pooch's ``HTTPDownloader`` does, with limits on rate and size."""
+def _get(url: str, target: Path, progress: bool) -> None:
+    """Download with limits on rate and size, which pooch's downloaders do not have."""
     import requests
     from tqdm import tqdm
 
     identity = {"Accept-Encoding": "identity"}  # so that lengths are those of the file
     with (
         requests.get(url, stream=True, timeout=PATIENCE, headers=identity) as response,
-        open(target, "wb") as sink,
+        target.open("wb") as sink,
     ):
         response.raise_for_status()
         length = int(response.headers.get("Content-Length", 0))
@@ -153,21 +135,17 @@ def _get(url: str, target: str, _: object, *, progress: bool) -> None:
                 raise OSError(f"{sink.tell()} bytes of {length}")
 
 
-def _unpack(arrived: Path, file: File, origin: Origin, work: Path) -> Path:
+def _unpack(arrived: Path, file: File, origin: Origin) -> Path:
     """Extract the file from its archive, if there is one, and verify it."""
     path = arrived
     if file.member is not None:
         try:
-            path = extract(arrived, file.member, work / "members")
+            path = extract(arrived, file.member, arrived.with_name("members"))
         except DataCorrupted as error:
             raise DownloadFailed(
                 f"the file from {origin.url} cannot be used: {error.reason}. Nothing was kept."
             ) from error
-    if file.checksum and not matches(path, file.checksum):
-        raise DownloadFailed(
-            f"{file.path}, from {origin.url}, does not have the checksum {file.checksum}. "
-            "Nothing was kept."
-        )
+    _verify(path, file.checksum, f"{file.path} from {origin.url}")
     if not file.verified:
         warnings.warn(
             f"no checksum is known for {file.path}, from {origin.url}; the downloaded file has "
@@ -180,25 +158,25 @@ def _unpack(arrived: Path, file: File, origin: Origin, work: Path) -> Path:
 # ----------------------------------------------------------------------------- checksums
 
 
+def _verify(path: Path, checksum: str | None, what: str) -> None:
+    if checksum and not matches(path, checksum):
+        raise DownloadFailed(
+            f"{what} is not the expected file: its checksum is not {checksum}. Nothing was kept; "
+            "try again, or get the file elsewhere."
+        )
+
+
 def matches(path: Path, checksum: str) -> bool:
     """Return whether a file has this checksum (see `snopt.lab.data.sources.Origin`)."""
     algorithm, _, digits = checksum.rpartition(":")
     return bool(_pooch().file_hash(str(path), algorithm or "sha256") == digits)
 
 
-def recorded_checksums(root: Path) -> dict[str, str]:
-    """Return the SHA-256 by path of the files that were downloaded to ``root``."""
-    path = root / CHECKSUMS
-    lines = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
-    pairs = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
-    return {name.lstrip("*"): checksum for checksum, name in pairs}
-
-
 def record_checksums(paths: Iterable[Path], root: Path) -> None:
     """Record the SHA-256 of files under ``root``."""
     new = {p.relative_to(root).as_posix(): _pooch().file_hash(str(p)) for p in paths}
     with _work_folder(root) as work:
-        checksums = recorded_checksums(root) | new
+        checksums = read_checksums(root / CHECKSUMS) | new
         lines = [f"{checksum}  {name}\n" for name, checksum in sorted(checksums.items())]
         (work / CHECKSUMS).write_text("".join(lines), "utf-8")
         os.replace(work / CHECKSUMS, root / CHECKSUMS)

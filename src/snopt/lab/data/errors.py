@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["DataCorrupted", "DataError", "DataNotFound", "DownloadFailed", "parsing"]
-
 
 class DataError(Exception):
     """Base class of the errors about data sets."""

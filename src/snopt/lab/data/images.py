@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -13,46 +14,39 @@ from torch import Tensor
 
 from snopt.lab.data.archives import inflate
 from snopt.lab.data.errors import DataCorrupted, parsing
-from snopt.lab.data.prepare import Images, image_splits
+from snopt.lab.data.prepare import image_splits
 from snopt.lab.data.sources import Found
-from snopt.lab.data.spec import Preprocessing, Splits
-
-__all__ = ["cifar10", "mnist", "read_cifar", "read_idx", "read_svhn", "svhn"]
+from snopt.lab.data.spec import Batch, Preprocessing, Splits
 
 #: Bytes of the largest decompressed file; MNIST has 47 million and SVHN 225 million.
 LARGEST_IDX, LARGEST_MAT = 1 << 26, 1 << 28
 
 
 def mnist(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Handwritten digits, 1 x 28 x 28."""
+    """Load handwritten digits, 1 x 28 x 28."""
     train_x, train_y, test_x, test_y = found.paths
     train, test = _idx_pair(train_x, train_y), _idx_pair(test_x, test_y)
-    found.check(len(train.y), len(test.y))
-    return _splits(found, train, test, preprocessing)
+    found.check(len(train), len(test))
+    return image_splits(found, train, test, preprocessing)
 
 
 def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Digits of house numbers, 3 x 32 x 32.
+    """Load digits of house numbers, 3 x 32 x 32.
 
     The authors' loader reads the training file for testing as well, and so does ``paper``: its
     ``test`` is ``train`` and ``valid`` together.
     """
     train, test = map(read_svhn, found.paths)
-    found.check(len(train.y), len(test.y))
-    return _splits(found, train, train if preprocessing == "paper" else test, preprocessing)
+    found.check(len(train), len(test))
+    return image_splits(found, train, train if preprocessing == "paper" else test, preprocessing)
 
 
 def cifar10(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Photographs of ten classes, 3 x 32 x 32."""
+    """Load photographs of ten classes, 3 x 32 x 32."""
     test, *batches = map(read_cifar, found.paths)
-    train = Images(torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches]))
-    found.check(len(train.y), len(test.y))
-    return _splits(found, train, test, preprocessing)
-
-
-def _splits(found: Found, train: Images, test: Images, preprocessing: Preprocessing) -> Splits:
-    spec = found.spec("image", tuple(train.x.shape[1:]), preprocessing, classes=10)
-    return image_splits(spec, train, test)
+    train = reduce(Batch.joined, batches)
+    found.check(len(train), len(test))
+    return image_splits(found, train, test, preprocessing)
 
 
 # ------------------------------------------------------------------------------ readers
@@ -68,7 +62,7 @@ def read_idx(path: Path) -> Tensor:
         A uint8 tensor of the file's shape.
 
     Raises:
-        DataCorrupted: The file does not have this format, or is incomplete.
+        DataCorrupted: if the file does not have this format, or is incomplete.
     """
     raw = inflate(path.read_bytes(), LARGEST_IDX, path)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or raw[3] > 3 or len(raw) < 4 + 4 * raw[3]:
@@ -80,35 +74,35 @@ def read_idx(path: Path) -> Tensor:
     return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=start).copy()).reshape(shape)
 
 
-def _idx_pair(images: Path, labels: Path) -> Images:
+def _idx_pair(images: Path, labels: Path) -> Batch:
     x, y = read_idx(images), read_idx(labels)
     if x.shape[1:] != (28, 28):
         raise DataCorrupted(images, f"its shape is {tuple(x.shape)}, not (N, 28, 28)")
     if y.shape != x.shape[:1]:
         shapes = f"{tuple(y.shape)} does not fit {tuple(x.shape)} of {images.name}"
         raise DataCorrupted(labels, f"its shape {shapes}")
-    return Images(x[:, None], _classes(y.long(), labels))
+    return Batch(x[:, None], _classes(y.long(), labels))
 
 
-def read_cifar(path: Path) -> Images:
+def read_cifar(path: Path) -> Batch:
     """Read one file of CIFAR's binary version: records of a label and 3 x 32 x 32 bytes.
 
     Raises:
-        DataCorrupted: The file is not a whole number of such records.
+        DataCorrupted: if the file is not a whole number of such records.
     """
     raw = torch.from_numpy(np.fromfile(path, np.uint8))
     if raw.numel() == 0 or raw.numel() % 3073:
         raise DataCorrupted(path, f"its {raw.numel()} bytes are not whole records of 3073")
     records = raw.reshape(-1, 3073)
-    y = _classes(records[:, 0].long(), path)
-    return Images(records[:, 1:].reshape(-1, 3, 32, 32), y)
+    x = records[:, 1:].reshape(-1, 3, 32, 32)
+    return Batch(x, _classes(records[:, 0].long(), path))
 
 
-def read_svhn(path: Path) -> Images:
+def read_svhn(path: Path) -> Batch:
     """Read SVHN's cropped digits: MATLAB 5, ``X`` 32 x 32 x 3 x N, ``y`` N x 1, 10 for zero.
 
     Raises:
-        DataCorrupted: The file does not have this format.
+        DataCorrupted: if the file does not have this format.
     """
     from scipy.io import loadmat
 
@@ -121,7 +115,7 @@ def read_svhn(path: Path) -> Images:
             raise ValueError("the labels are not 1 to 10")
     images = torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1)))
     labels = torch.from_numpy(y.astype(np.int64))
-    return Images(images, _classes(torch.where(labels == 10, 0, labels), path))
+    return Batch(images, _classes(torch.where(labels == 10, 0, labels), path))
 
 
 def _inflate_mat(path: Path) -> bytes:

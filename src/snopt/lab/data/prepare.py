@@ -6,26 +6,16 @@ training part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from snopt.lab.data.spec import Batch, Dataset, Spec, Splits
-
-__all__ = [
-    "MNIST_MEAN",
-    "MNIST_SD",
-    "Images",
-    "Series",
-    "column_statistics",
-    "hold_out",
-    "hold_out_groups",
-    "image_splits",
-    "series_splits",
-    "shuffled",
-    "table_splits",
-]
+from snopt.lab.data.errors import DataCorrupted
+from snopt.lab.data.sources import Found
+from snopt.lab.data.spec import Batch, Preprocessing, Spec, Splits
 
 #: The fraction of a training set that is held out for validation.
 VALID_FRACTION = 0.1
@@ -54,10 +44,8 @@ def hold_out(
         >>> len(kept), len(held), (held % 2).sum().item()
         (16, 4, 2)
     """
-    order = shuffled(count)
-    if labels is None:
-        chosen = order
-    else:
+    order = chosen = shuffled(count)
+    if labels is not None:
         # Order row i of a class of n by (i + 1/2) / n: the first rows are then of all classes.
         grouped = order[labels[order].argsort(stable=True)]
         sizes = labels.bincount()
@@ -66,7 +54,7 @@ def hold_out(
         chosen = grouped[place.argsort(stable=True)]
     out = torch.zeros(count, dtype=torch.bool)
     out[chosen[: max(1, round(fraction * count))]] = True
-    return order[~out[order]], order[out[order]]
+    return _divided(out)
 
 
 def hold_out_groups(groups: Tensor, fraction: float = VALID_FRACTION) -> tuple[Tensor, Tensor]:
@@ -85,8 +73,11 @@ def hold_out_groups(groups: Tensor, fraction: float = VALID_FRACTION) -> tuple[T
         [2, 3]
     """
     names = groups.unique()
-    out = torch.isin(groups, names[hold_out(len(names), fraction)[1]])
-    order = shuffled(len(groups))
+    return _divided(torch.isin(groups, names[hold_out(len(names), fraction)[1]]))
+
+
+def _divided(out: Tensor) -> tuple[Tensor, Tensor]:
+    order = shuffled(len(out))
     return order[~out[order]], order[out[order]]
 
 
@@ -96,14 +87,6 @@ def shuffled(count: int) -> Tensor:
 
 
 # ------------------------------------------------------------------------------- images
-
-
-@dataclass(frozen=True)
-class Images:
-    """Pixels uint8 ``[N, C, H, W]`` and classes int64 ``[N]``."""
-
-    x: Tensor
-    y: Tensor
 
 
 def pixel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,104 +111,102 @@ def pixel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), _nonzero(variance.sqrt().float())
 
 
-def image_splits(spec: Spec, train: Images, test: Images, *, white: int = 255) -> Splits:
+def image_splits(
+    found: Found, train: Batch, test: Batch, preprocessing: Preprocessing, *, white: int = 255
+) -> Splits:
     """Hold out a validation part of ``train`` and standardise the pixels.
 
     ``standard`` uses the mean and deviation of each channel over the training part, ``paper`` those
     of MNIST for every channel.
 
     Args:
-        spec: description of the data set.
-        train: the public training part.
+        found: the files of the data set.
+        train: the public training part: pixels uint8 ``[N, C, H, W]`` of ten classes.
         test: the public test part.
+        preprocessing: the conventions to follow.
         white: the level of a white pixel.
     """
-    kept, held = hold_out(len(train.y), labels=train.y)
-    if spec.preprocessing == "paper":
+    spec = found.spec("image", tuple(train.x.shape[1:]), preprocessing, classes=10)
+    kept, held = hold_out(len(train), labels=train.y)
+    if preprocessing == "paper":
         mean, sd = torch.tensor([white * MNIST_MEAN]), torch.tensor([white * MNIST_SD])
     else:
         mean, sd = pixel_statistics(train.x[kept])
 
-    def dataset(images: Images, rows: Tensor) -> Dataset:
-        x = images.x[rows].float()
-        x.sub_(mean[:, None, None]).div_(sd[:, None, None])
-        return Dataset(Batch(x, images.y[rows]), spec)
+    def scaled(images: Batch, rows: Tensor) -> Batch:
+        chosen = images.select(rows)
+        x = chosen.x.float().sub_(mean[:, None, None]).div_(sd[:, None, None])
+        return replace(chosen, x=x)
 
-    return Splits(
-        dataset(train, kept), dataset(train, held), dataset(test, shuffled(len(test.y))), spec
+    return Splits.of(
+        spec, scaled(train, kept), scaled(train, held), scaled(test, shuffled(len(test)))
     )
 
 
 # ------------------------------------------------------------------------------- series
 
 
-@dataclass(frozen=True)
-class Series:
-    """Series of different lengths.
+def series_splits(
+    found: Found,
+    train: Batch,
+    test: Batch,
+    classes: int,
+    preprocessing: Preprocessing,
+    groups: Tensor | None = None,
+) -> Splits:
+    """Split series and standardise their channels (see `_standard` and `_as_authors`).
 
-    Attributes:
-        x: values, float32 ``[N, L, C]``, NaN where none was observed.
-        y: classes, int64 ``[N]``.
-        lengths: int64 ``[N]``.
-        groups: the group of each series (a speaker, for example) that a split keeps together.
+    Args:
+        found: the files of the data set.
+        train: the public training part: values ``[N, L, C]``, NaN where none was observed.
+        test: the public test part; its L may differ.
+        classes: number of classes.
+        preprocessing: the conventions to follow.
+        groups: the group of each training series (a speaker, for example) that a split keeps
+            together.
     """
-
-    x: Tensor
-    y: Tensor
-    lengths: Tensor
-    groups: Tensor | None = None
-
-    def select(self, rows: Tensor) -> Series:
-        """Return the series at ``rows``."""
-        return Series(self.x[rows], self.y[rows], self.lengths[rows])
-
-    def padded(self, longest: int) -> Series:
-        """Return the series padded to L = ``longest``."""
-        count, have, channels = self.x.shape
-        more = self.x.new_full((count, longest - have, channels), float("nan"))
-        return replace(self, x=torch.cat([self.x, more], dim=1))
-
-
-def series_splits(spec: Spec, train: Series, test: Series) -> Splits:
-    """Split series and standardise their channels (see `_standard` and `_as_authors`)."""
+    found.check(len(train), len(test))
+    if train.x.shape[2] != test.x.shape[2]:
+        channels = f"{test.x.shape[2]} channels, not {train.x.shape[2]}"
+        raise DataCorrupted(found.paths[1], f"it has {channels}")
     longest = max(train.x.shape[1], test.x.shape[1])
-    train, test = train.padded(longest), test.padded(longest)
-    if spec.preprocessing == "paper":
+    train, test = (
+        replace(b, x=pad(b.x, (0, 0, 0, longest - b.x.shape[1]), value=math.nan))
+        for b in (train, test)
+    )
+    if preprocessing == "paper":
         parts = _as_authors(train, test)
     else:
-        parts = _standard(train, test)
-    spec = replace(spec, shape=tuple(parts[0].x.shape[1:]), longest=longest)
-    times = torch.arange(longest, dtype=torch.float32)
-    train_set, valid_set, test_set = (Dataset(_batch(part, times), spec) for part in parts)
-    return Splits(train_set, valid_set, test_set, spec)
+        parts = _standard(train, test, groups)
+    spec = found.spec("series", tuple(parts[0].x.shape[1:]), preprocessing, classes=classes)
+    return Splits.of(spec, *map(_filled, parts))
 
 
-def _standard(train: Series, test: Series) -> list[Series]:
+def _standard(train: Batch, test: Batch, groups: Tensor | None) -> list[Batch]:
     """Keep the public split; standardise channels with their observed values in ``train``."""
-    if train.groups is None:
-        kept, held = hold_out(len(train.y), labels=train.y)
+    if groups is None:
+        kept, held = hold_out(len(train), labels=train.y)
     else:
-        kept, held = hold_out_groups(train.groups)
+        kept, held = hold_out_groups(groups)
     mean, sd = column_statistics(train.x[kept].flatten(0, 1))
-    parts = [train.select(kept), train.select(held), test.select(shuffled(len(test.y)))]
+    parts = [train.select(kept), train.select(held), test.select(shuffled(len(test)))]
     return [replace(part, x=(part.x - mean) / sd) for part in parts]
 
 
-def _as_authors(train: Series, test: Series) -> list[Series]:
-    """Do as the authors' loader, which follows that of Neural CDEs (Kidger et al. 2020).
+def _as_authors(train: Batch, test: Batch) -> list[Batch]:
+    """Follow the authors' loader, which follows that of Neural CDEs (Kidger et al. 2020).
 
     Both public parts are joined and split again, 70 : 15 : 15 within every class. A series is
     padded with its last value, and this padding counts in the statistics. The channels are the time
     since the previous observation, then for each channel whether it was observed, then the values:
     2 C + 1. (Their loader stores times and counts, and their model takes the differences.)
     """
-    whole = Series(
-        *(torch.cat([getattr(train, n), getattr(test, n)]) for n in ("x", "y", "lengths"))
-    )
-    count, longest, _ = whole.x.shape
-    last = (whole.lengths - 1)[:, None, None].expand(count, 1, whole.x.shape[2])
-    beyond = torch.arange(longest)[:, None] >= whole.lengths[:, None, None]
-    x = torch.where(beyond, whole.x.gather(1, last), whole.x)
+    whole = train.joined(test)
+    assert whole.y is not None
+    count, longest, channels = whole.x.shape
+    within = _within(whole)
+    last = (within.sum(1, keepdim=True) - 1).expand(count, 1, channels)
+    x = torch.where(within, whole.x, whole.x.gather(1, last))
 
     kept, rest = hold_out(count, 0.3, labels=whole.y)
     valid, held = hold_out(len(rest), 0.5, labels=whole.y[rest])
@@ -237,13 +218,18 @@ def _as_authors(train: Series, test: Series) -> list[Series]:
     return [whole.select(rows) for rows in (kept, rest[valid], rest[held])]
 
 
-def _batch(part: Series, times: Tensor) -> Batch:
-    """Replace missing values by zeros, with a mask if one is within a series."""
-    observed = ~part.x.isnan()
-    within = torch.arange(part.x.shape[1])[:, None] < part.lengths[:, None, None]
-    complete = bool((observed | ~within).all())
-    x = torch.where(observed, part.x, 0.0)
-    return Batch(x, part.y, part.lengths, times, None if complete else observed & within)
+def _filled(part: Batch) -> Batch:
+    """Add the times, and replace missing values by zeros, with a mask if one is within a series."""
+    observed, within = ~part.x.isnan(), _within(part)
+    mask = None if bool((observed | ~within).all()) else observed & within
+    times = torch.arange(float(part.x.shape[1]))
+    return replace(part, x=torch.where(observed, part.x, 0.0), times=times, mask=mask)
+
+
+def _within(series: Batch) -> Tensor:
+    """Mark the observations up to the length of each series, ``[N, L, 1]``."""
+    assert series.lengths is not None
+    return torch.arange(series.x.shape[1])[:, None] < series.lengths[:, None, None]
 
 
 def column_statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -275,11 +261,10 @@ def table_splits(
         scale: mean and standard deviation of the columns.
     """
     mean, sd = scale
-
-    def dataset(rows: Tensor) -> Dataset:
-        return Dataset(Batch(((rows[shuffled(len(rows))].double() - mean) / sd).float()), spec)
-
-    return Splits(dataset(train), dataset(valid), dataset(test), spec)
+    train, valid, test = (
+        ((rows[shuffled(len(rows))].double() - mean) / sd).float() for rows in (train, valid, test)
+    )
+    return Splits.of(spec, Batch(train), Batch(valid), Batch(test))
 
 
 def _nonzero(sd: Tensor) -> Tensor:

@@ -9,24 +9,11 @@ from typing import Literal, TypeAlias, get_args
 
 from snopt.base.errors import unknown
 from snopt.lab.data import images, series, tables, toy
-from snopt.lab.data.download import default_root, matches, record_checksums, recorded_checksums
+from snopt.lab.data.download import CHECKSUMS, default_root, matches, record_checksums
 from snopt.lab.data.download import download as download_files
 from snopt.lab.data.errors import DataCorrupted, DataNotFound, DownloadFailed
-from snopt.lab.data.sources import FORMS, Form, Found
+from snopt.lab.data.sources import FORMS, File, Form, Found, read_checksums
 from snopt.lab.data.spec import Completeness, Kind, Preprocessing, Splits
-
-__all__ = [
-    "REGISTRY",
-    "Availability",
-    "Entry",
-    "Verdict",
-    "available",
-    "fetch",
-    "load",
-    "names",
-    "register",
-    "verify",
-]
 
 #: Reads the files that were found (none, for a data set that is generated).
 Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
@@ -34,7 +21,6 @@ Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
 Verdict: TypeAlias = Literal["correct", "different", "unknown"]
 
 _GENERATED = (Form((), "generated", "Drawn with a fixed seed."),)
-_INSTALLED = (Form((), "whole", "Comes with scikit-learn."),)
 
 
 @dataclass(frozen=True)
@@ -54,37 +40,24 @@ class Entry:
     forms: tuple[Form, ...] = _GENERATED
 
 
+_ENTRIES: tuple[tuple[str, Kind, Loader, str], ...] = (
+    ("mnist", "image", images.mnist, "handwritten digits, 28 x 28"),
+    ("svhn", "image", images.svhn, "digits of house numbers, 32 x 32"),
+    ("cifar10", "image", images.cifar10, "photos of ten classes, 32 x 32"),
+    ("spoken_arabic_digits", "series", series.spoken_arabic_digits, "spoken digits, 13 channels"),
+    ("articulary_word_recognition", "series", series.uea, "tongue and lip movements, 9 channels"),
+    ("character_trajectories", "series", series.uea, "handwriting as pen movements, 3 channels"),
+    ("gas", "table", tables.gas, "readings of gas sensors, 8 columns"),
+    ("miniboone", "table", tables.miniboone, "a neutrino experiment, 43 columns"),
+    ("circle", "table", toy.circle, "two concentric circles"),
+    ("two_moons", "table", toy.two_moons, "two half circles"),
+    ("spirals", "series", toy.spirals, "noisy plane spirals, 4 classes"),
+    ("digits", "image", toy.digits, "handwritten digits, 8 x 8"),
+)
 #: Every data set. To add one, add an entry (docs/data.md), or `register` it from outside.
 REGISTRY: dict[str, Entry] = {
-    "mnist": Entry("handwritten digits, 28 x 28", "image", images.mnist, FORMS["mnist"]),
-    "svhn": Entry("digits of house numbers, 32 x 32", "image", images.svhn, FORMS["svhn"]),
-    "cifar10": Entry("photos of ten classes, 32 x 32", "image", images.cifar10, FORMS["cifar10"]),
-    "spoken_arabic_digits": Entry(
-        "spoken digits, 13 channels",
-        "series",
-        series.spoken_arabic_digits,
-        FORMS["spoken_arabic_digits"],
-    ),
-    "articulary_word_recognition": Entry(
-        "movements of tongue and lips, 9 channels",
-        "series",
-        series.uea,
-        FORMS["articulary_word_recognition"],
-    ),
-    "character_trajectories": Entry(
-        "handwriting as pen movements, 3 channels",
-        "series",
-        series.uea,
-        FORMS["character_trajectories"],
-    ),
-    "gas": Entry("readings of gas sensors, 8 columns", "table", tables.gas, FORMS["gas"]),
-    "miniboone": Entry(
-        "a neutrino experiment, 43 columns", "table", tables.miniboone, FORMS["miniboone"]
-    ),
-    "circle": Entry("two concentric circles", "table", toy.circle),
-    "two_moons": Entry("two half circles", "table", toy.two_moons),
-    "spirals": Entry("noisy plane spirals, 4 classes", "series", toy.spirals),
-    "digits": Entry("handwritten digits, 8 x 8", "image", toy.digits, _INSTALLED),
+    name: Entry(summary, kind, load, FORMS.get(name, _GENERATED))
+    for name, kind, load, summary in _ENTRIES
 }
 
 
@@ -106,7 +79,7 @@ def register(name: str, entry: Entry) -> None:
         entry: what it is, and the function that reads or draws it.
 
     Raises:
-        ValueError: The name belongs to another data set.
+        ValueError: if the name belongs to another data set.
 
     Example:
         >>> import torch
@@ -146,9 +119,9 @@ def load(
         Splits for training, validation and test; the same on every call.
 
     Raises:
-        UnknownName: There is no such data set or preprocessing.
-        DataNotFound: Its files are not there.
-        DataCorrupted: A file does not have the expected content.
+        UnknownName: if there is no such data set or preprocessing.
+        DataNotFound: if its files are not there.
+        DataCorrupted: if a file does not have the expected content.
 
     Example:
         >>> import torch
@@ -161,14 +134,12 @@ def load(
     """
     if preprocessing not in get_args(Preprocessing):
         raise unknown("preprocessing", preprocessing, get_args(Preprocessing))
-    entry = _entry(name)
-    found = _find(name, entry, root)
-    if found is None and download:
+    if download and _find(name, root) is None:
         fetch(name, root)
-        found = _find(name, entry, root)
+    found = _find(name, root)
     if found is None:
-        raise DataNotFound(_not_found(name, entry, _folder(root)))
-    return entry.load(found, preprocessing)
+        raise DataNotFound(_not_found(name, _folder(root)))
+    return _entry(name).load(found, preprocessing)
 
 
 def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -> list[Path]:
@@ -186,7 +157,7 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
         The new files; none if all were there, or if the data set needs none.
 
     Raises:
-        DownloadFailed: A download failed, or a file does not have the expected content. Nothing
+        DownloadFailed: if a download failed, or a file does not have the expected content. Nothing
             of it is kept.
     """
     entry = _entry(name)
@@ -194,7 +165,7 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
     if not form.files:  # generated, or part of a package
         return []
     folder = _folder(root)
-    missing = [file for file in form.files if not (folder / file.path).exists()]
+    missing = _missing(form, folder)
     if not missing:  # the folder may be read-only
         return []
     new = download_files(missing, folder, progress=progress)
@@ -226,19 +197,19 @@ def verify(name: str, root: Path | str | None = None) -> dict[Path, Verdict]:
         For each file that is there: ``"correct"``, ``"different"`` or ``"unknown"``.
     """
     files = {file.path: file for form in _entry(name).forms for file in form.files}
-    if not files:
+    if not files:  # no folder is needed
         return {}
     folder = _folder(root)
-    recorded = recorded_checksums(folder)
-    verdicts: dict[Path, Verdict] = {}
-    for file in files.values():
-        path = folder / file.path
+    recorded = read_checksums(folder / CHECKSUMS)
+
+    def verdict(file: File) -> Verdict:
         known = file.own_checksum or recorded.get(file.path)
-        if path.is_file() and known:
-            verdicts[path] = "correct" if matches(path, known) else "different"
-        elif path.is_file():
-            verdicts[path] = "unknown"
-    return verdicts
+        if not known:
+            return "unknown"
+        return "correct" if matches(folder / file.path, known) else "different"
+
+    there = [file for file in files.values() if (folder / file.path).is_file()]
+    return {folder / file.path: verdict(file) for file in there}
 
 
 @dataclass(frozen=True)
@@ -274,7 +245,7 @@ def available(root: Path | str | None = None) -> list[Availability]:
     """
     rows = []
     for name, entry in REGISTRY.items():
-        found = _find(name, entry, root)
+        found = _find(name, root)
         state = found.form.completeness if found else "missing"
         note = found.form.note if found else "Some or all of its files are missing."
         sources = _sources(_to_fetch(entry))
@@ -292,12 +263,16 @@ def _folder(root: Path | str | None) -> Path:
     return default_root() if root is None else Path(root).expanduser()
 
 
-def _find(name: str, entry: Entry, root: Path | str | None) -> Found | None:
+def _missing(form: Form, folder: Path) -> list[File]:
+    return [file for file in form.files if not (folder / file.path).is_file()]
+
+
+def _find(name: str, root: Path | str | None) -> Found | None:
     """Return the best form whose files are all present."""
-    for form in entry.forms:
+    for form in _entry(name).forms:
         # Without files no folder is needed, and no pooch to name it.
         folder = _folder(root) if form.files else Path()
-        if all((folder / file.path).is_file() for file in form.files):
+        if not _missing(form, folder):
             return Found(name, folder, form)
     return None
 
@@ -312,14 +287,15 @@ def _sources(form: Form) -> tuple[str, ...]:
     return tuple(dict.fromkeys(file.origin.url for file in form.files if file.origin))
 
 
-def _not_found(name: str, entry: Entry, folder: Path) -> str:
+def _not_found(name: str, folder: Path) -> str:
     """Say which files are missing from which folder, and where to get them."""
+    entry = _entry(name)
     form = _to_fetch(entry)
-    missing = [file.path for file in form.files if not (folder / file.path).exists()]
+    missing = ", ".join(file.path for file in _missing(form, folder))
     others = [[file.path for file in other.files] for other in entry.forms if other is not form]
     instead = "; or ".join(" and ".join(paths) for paths in others)
     return (
-        f"{name} is not in {folder}: missing {', '.join(missing)}"
+        f"{name} is not in {folder}: missing {missing}"
         + (f" (it can also be read from {instead})" if instead else "")
         + f". Public source: {', '.join(_sources(form))}. Download them with "
         f"`snopt data fetch {name}` or snopt.lab.data.fetch({name!r}), or put them there by hand; "

@@ -11,12 +11,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from snopt.lab.data.errors import DataCorrupted
-from snopt.lab.data.prepare import Series, series_splits
+from snopt.lab.data.prepare import series_splits
 from snopt.lab.data.sources import Found
-from snopt.lab.data.spec import Preprocessing, Splits
-from snopt.lab.data.text import filled_lines, parse_rows
-
-__all__ = ["read_ts", "read_utterances", "spoken_arabic_digits", "uea"]
+from snopt.lab.data.spec import Batch, Preprocessing, Splits
+from snopt.lab.data.text import filled, parse_rows
 
 #: SpokenArabicDigits: classes, numbers per frame, and how often a speaker says each digit.
 DIGITS, COEFFICIENTS, REPETITIONS = 10, 13, 10
@@ -25,37 +23,25 @@ LARGEST_ARRAY = 1 << 28
 
 
 def uea(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Any data set of the UEA archive: a ``.ts`` file to train and one to test."""
+    """Load a data set of the UEA archive: a ``.ts`` file to train and one to test."""
     (train, classes), (test, test_classes) = map(read_ts, found.paths)
     if classes != test_classes:
         raise DataCorrupted(found.paths[1], f"it has classes {test_classes}, not {classes}")
-    return _splits(found, train, test, len(classes), preprocessing)
+    return series_splits(found, train, test, len(classes), preprocessing)
 
 
 def spoken_arabic_digits(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Spoken Arabic digits, 13 cepstral coefficients per frame; UCI's text or UEA's files."""
+    """Load spoken digits, 13 cepstral coefficients per frame, from UCI's text or UEA's files."""
     if found.paths[0].suffix == ".ts":
         return uea(found, preprocessing)
-    train, test = map(read_utterances, found.paths)
-    return _splits(found, train, test, DIGITS, preprocessing)
-
-
-def _splits(
-    found: Found, train: Series, test: Series, classes: int, preprocessing: Preprocessing
-) -> Splits:
-    found.check(len(train.y), len(test.y))
-    if train.x.shape[2] != test.x.shape[2]:
-        channels = f"{test.x.shape[2]} channels, not {train.x.shape[2]}"
-        raise DataCorrupted(found.paths[1], f"it has {channels}")
-    # Shape and length are known once both parts are padded alike.
-    spec = found.spec("series", (), preprocessing, classes=classes)
-    return series_splits(spec, train, test)
+    (train, speakers), (test, _) = map(read_utterances, found.paths)
+    return series_splits(found, train, test, DIGITS, preprocessing, groups=speakers)
 
 
 # ------------------------------------------------------------------------------ readers
 
 
-def read_ts(path: Path) -> tuple[Series, tuple[str, ...]]:
+def read_ts(path: Path) -> tuple[Batch, tuple[str, ...]]:
     """Read a UEA ``.ts`` file.
 
     A header of ``#`` comments and ``@`` settings up to ``@data``; then one line per example:
@@ -66,7 +52,7 @@ def read_ts(path: Path) -> tuple[Series, tuple[str, ...]]:
         The series, and the names of the classes in the order of their numbers.
 
     Raises:
-        DataCorrupted: A line is not what the header announces, or a value is not a number.
+        DataCorrupted: if a line is not what the header announces, or a value is not a number.
     """
     # Comments may be in any encoding; settings and data are ASCII.
     header, mark, body = path.read_text("latin-1").partition("@data")
@@ -74,7 +60,7 @@ def read_ts(path: Path) -> tuple[Series, tuple[str, ...]]:
         raise DataCorrupted(path, "it has no line @data")
     number = {name: i for i, name in enumerate(_class_names(header, path))}
     examples, y, channels = [], [], None
-    for row, line in zip(*filled_lines(body.split("\n"), header.count("\n") + 1), strict=True):
+    for line, row in filled(body.split("\n"), header.count("\n") + 1):
         *values, label = row.strip().split(":")
         channels = channels or len(values)
         lengths = {channel.count(",") + 1 for channel in values}
@@ -104,17 +90,17 @@ def _class_names(header: str, path: Path) -> list[str]:
 
 def _parse_example(channels: Sequence[str], length: int, path: Path, line: int) -> Tensor:
     """Parse the channels of one series to ``[L, C]``, NaN where ``?`` marks a missing value."""
-    lines = [line] * len(channels)
-    if not any("?" in channel for channel in channels):
-        return torch.from_numpy(parse_rows(channels, length, path, lines, ",")).float().T
-    words = [[word.strip() for word in channel.split(",")] for channel in channels]
-    rows = [",".join("0" if word == "?" else word for word in row) for row in words]
-    missing = torch.tensor([[word == "?" for word in row] for row in words])
-    table = torch.from_numpy(parse_rows(rows, length, path, lines, ","))
-    return table.float().masked_fill(missing, float("nan")).T
+    missing = None
+    if any("?" in channel for channel in channels):
+        words = [[word.strip() for word in channel.split(",")] for channel in channels]
+        channels = [",".join("0" if word == "?" else word for word in row) for row in words]
+        missing = torch.tensor([[word == "?" for word in row] for row in words])
+    table = parse_rows([(line, channel) for channel in channels], length, path, ",")
+    x = torch.from_numpy(table).float().T
+    return x if missing is None else x.masked_fill(missing.T, float("nan"))
 
 
-def read_utterances(path: Path) -> Series:
+def read_utterances(path: Path) -> tuple[Batch, Tensor]:
     """Read UCI's text of SpokenArabicDigits.
 
     One line of 13 coefficients per frame, a blank line before each utterance. The position of an
@@ -123,10 +109,10 @@ def read_utterances(path: Path) -> Series:
     occur twice, always by the same speaker.)
 
     Returns:
-        The utterances; their groups are the speakers.
+        The utterances, and the speaker of each.
 
     Raises:
-        DataCorrupted: A frame is not 13 numbers, or the utterances are not a multiple of ten.
+        DataCorrupted: if a frame is not 13 numbers, or the utterances are not a multiple of ten.
     """
     lines = path.read_text("latin-1").split("\n")
     blocks = groupby(lines, key=lambda line: bool(line.strip()))
@@ -135,17 +121,16 @@ def read_utterances(path: Path) -> Series:
         raise DataCorrupted(path, f"its {len(lengths)} utterances are not equally many per digit")
     position = torch.arange(len(lengths))
     per_digit = len(lengths) // DIGITS
-    rows, numbers = filled_lines(lines)
-    frames = torch.from_numpy(parse_rows(rows, COEFFICIENTS, path, numbers)).float()
-    speakers = position % per_digit // REPETITIONS
-    return _pad(frames.split(lengths), position // per_digit, path, speakers)
+    frames = torch.from_numpy(parse_rows(filled(lines), COEFFICIENTS, path)).float()
+    series = _pad(frames.split(lengths), position // per_digit, path)
+    return series, position % per_digit // REPETITIONS
 
 
-def _pad(examples: Sequence[Tensor], y: Tensor, path: Path, groups: Tensor | None = None) -> Series:
+def _pad(examples: Sequence[Tensor], y: Tensor, path: Path) -> Batch:
     """Join series ``[L, C]`` of different lengths, padded with NaN."""
     lengths = torch.tensor([len(example) for example in examples])
     values = len(lengths) * int(lengths.max()) * examples[0].shape[1]
     if values > LARGEST_ARRAY:
         raise DataCorrupted(path, f"with a series of {int(lengths.max())} observations it is huge")
     x = pad_sequence(list(examples), batch_first=True, padding_value=float("nan"))
-    return Series(x, y, lengths, groups)
+    return Batch(x, y, lengths)

@@ -4,20 +4,19 @@ Every data set has one or more *forms*, best first: sets of files in the data fo
 enough to load it. A form may be the whole public data set, a part of it, or another data set that
 stands in for it.
 
-Checksums are SHA-256, taken from copies whose identity with the public files was established. MAF's
-archive has the MD5 that Zenodo publishes. A file without a known checksum is downloaded with a
-warning, and checked by its format and its number of examples.
+``SHA256SUMS`` beside this file has the known checksums, taken from copies whose identity with the
+public files was established. A file without one is downloaded with a warning, and checked by its
+format and its number of examples.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from snopt.lab.data.errors import DataCorrupted
 from snopt.lab.data.spec import Completeness, Kind, Preprocessing, Spec
-
-__all__ = ["FORMS", "File", "Form", "Found", "Origin"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,14 @@ class File:
 
     @property
     def own_checksum(self) -> str | None:
-        """The checksum of the file itself, not of an archive that it is in."""
+        """The checksum of the file itself, not of an archive that contains it."""
         if self.origin and self.member is None:
             return self.checksum or self.origin.checksum
         return self.checksum
 
     @property
     def verified(self) -> bool:
-        """Whether a download of this file is checked against a known checksum."""
+        """Whether a download of this file is compared with a known checksum."""
         return bool(self.checksum or (self.origin and self.origin.checksum))
 
 
@@ -102,10 +101,9 @@ class Found:
         preprocessing: Preprocessing,
         *,
         classes: int | None = None,
-        longest: int | None = None,
     ) -> Spec:
-        """Describe what was read from the files."""
-        form = self.form
+        """Describe what was read from the files; the first dimension of a series is its length."""
+        form, longest = self.form, shape[0] if kind == "series" and shape else None
         return Spec(
             self.name, kind, shape, classes, longest, form.completeness, form.note, preprocessing
         )
@@ -120,189 +118,139 @@ class Found:
         raise DataCorrupted(" or ".join(map(str, self.paths)), reason)
 
 
-# ------------------------------------------------------------------------------- images
+def read_checksums(path: Path) -> dict[str, str]:
+    """Read a file of checksums as ``sha256sum`` writes it; other lines are skipped.
+
+    Returns:
+        The SHA-256 by path; none if there is no such file.
+    """
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
+    lines = re.findall(r"^([0-9a-f]{64}) [ *](.+)$", text, re.MULTILINE)
+    return {name: checksum for checksum, name in lines}
 
 
-def _mnist(part: str, sha256: str) -> File:
-    name = f"{part}-ubyte.gz"
-    origin = Origin(f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}", sha256)
-    return File(f"mnist/{name}", origin)
+_CHECKSUMS = read_checksums(Path(__file__).with_name("SHA256SUMS"))
 
 
-_MNIST = Form(
-    (
-        _mnist(
-            "train-images-idx3", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
-        ),
-        _mnist(
-            "train-labels-idx1", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"
-        ),
-        _mnist(
-            "t10k-images-idx3", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"
-        ),
-        _mnist(
-            "t10k-labels-idx1", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
-        ),
-    ),
-    "whole",
-    "The original files.",
-    sizes=(60_000, 10_000),
+def _files(folder: str, names: str, source: str | Origin | None = None) -> tuple[File, ...]:
+    """Describe files of one folder.
+
+    Args:
+        folder: their folder in the data folder.
+        names: their names, separated by spaces.
+        source: the archive they are in, or the address that their names complete.
+    """
+
+    def file(name: str) -> File:
+        path = f"{folder}/{name}"
+        if isinstance(source, str):
+            return File(path, Origin(source + name), checksum=_CHECKSUMS.get(path))
+        return File(path, source, name if source else None, _CHECKSUMS.get(path))
+
+    return tuple(map(file, names.split()))
+
+
+def _uea(name: str, sizes: tuple[int, int]) -> Form:
+    archive = Origin(f"https://www.timeseriesclassification.com/aeon-toolkit/{name}.zip")
+    files = _files(name, f"{name}_TRAIN.ts {name}_TEST.ts", archive)
+    return Form(files, "whole", "As in the UEA archive.", sizes)
+
+
+_MNIST_FILES = " ".join(
+    f"{part}-ubyte.gz"
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 )
-
-
-def _svhn(part: str, sha256: str) -> File:
-    url = f"https://ufldl.stanford.edu/housenumbers/{part}_32x32.mat"
-    return File(f"svhn/{part}_32x32.mat", Origin(url, sha256))
-
-
-_SVHN = (
-    Form(
-        (
-            _svhn("train", "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"),
-            _svhn("test", "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
-        ),
-        "whole",
-        "The cropped digits, without the extra part.",
-        sizes=(73_257, 26_032),
-    ),
-    Form(
-        (File("svhn/train_32x32_subset.mat"), File("svhn/test_32x32_subset.mat")),
-        "part",
-        "A few hundred digits cropped again from the full-number images, "
-        "of 73,257 to train and 26,032 to test.",
-    ),
-)
-
 _CIFAR_ARCHIVE = Origin(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
-
-
-def _cifar(name: str, sha256: str | None = None) -> File:
-    return File(f"cifar10/{name}.bin", _CIFAR_ARCHIVE, f"{name}.bin", sha256)
-
-
-_CIFAR_FILES = (
-    _cifar("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
-    _cifar("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
-    *(_cifar(f"data_batch_{i}") for i in range(2, 6)),
-)
-_CIFAR10 = (
-    Form(_CIFAR_FILES, "whole", "The binary version.", sizes=(50_000, 10_000)),
-    Form(_CIFAR_FILES[:2], "part", "The first of five training files, and the whole test file."),
-)
-
-# ------------------------------------------------------------------------------- series
-
-
-def _uea(
-    name: str, sizes: tuple[int, int], *, train: str | None = None, test: str | None = None
-) -> Form:
-    archive = Origin(f"https://www.timeseriesclassification.com/aeon-toolkit/{name}.zip")
-    parts = (("TRAIN", train), ("TEST", test))
-    return Form(
-        tuple(
-            File(f"{name}/{name}_{part}.ts", archive, f"{name}_{part}.ts", sha256)
-            for part, sha256 in parts
-        ),
-        "whole",
-        "As in the UEA archive.",
-        sizes=sizes,
-    )
-
-
-_ARABIC_ARCHIVE = Origin("https://archive.ics.uci.edu/static/public/195/spoken+arabic+digit.zip")
-
-
-def _arabic(part: str, sha256: str) -> File:
-    name = f"{part}_Arabic_Digit.txt"
-    return File(f"SpokenArabicDigits/{name}", _ARABIC_ARCHIVE, member=name, checksum=sha256)
-
-
-_SPOKEN_ARABIC_DIGITS = (
-    Form(
-        (
-            _arabic("Train", "cecd3ee9951658e5391f0342e9b6467ba7c0e7ecff5c9012b9c1ed9f81b97bc6"),
-            _arabic("Test", "de40eac66ce18fca8924bad592002ee7ef646fc84d48b065ce21ac9f88946922"),
-        ),
-        "whole",
-        "UCI's files; UEA's have one utterance fewer in each part.",
-        sizes=(6_600, 2_200),
-    ),
-    _uea("SpokenArabicDigits", (6_599, 2_199)),
-)
-_ARTICULARY_WORD_RECOGNITION = _uea(
-    "ArticularyWordRecognition",
-    (275, 300),
-    train="40c54640f20aa094115a47ad1f4745f5adcc08a65085659a4a042aee1c32a6d5",
-    test="b4431c96e04310c55b8f50b6f93b0e20cfa019a2d25ab2a5c844e5e0b1375995",
-)
-_CHARACTER_TRAJECTORIES = _uea("CharacterTrajectories", (1_422, 1_436))
-
-# ------------------------------------------------------------------------------- tables
-
+_CIFAR_NAMES = "test_batch.bin " + " ".join(f"data_batch_{i}.bin" for i in range(1, 6))
+_CIFAR_FILES = _files("cifar10", _CIFAR_NAMES, _CIFAR_ARCHIVE)
+_ARABIC_FILES = "Train_Arabic_Digit.txt Test_Arabic_Digit.txt"
+_STANFORD = "https://ufldl.stanford.edu"
+# The MD5 is the one that Zenodo publishes.
 _MAF_ARCHIVE = Origin(
     "https://zenodo.org/records/1161203/files/data.tar.gz", "md5:9b9c9b0375315ad270eba4ce80c093ab"
 )
-
-
-def _miniboone(part: str, sha256: str) -> File:
-    return File(f"miniboone/{part}.npy", checksum=sha256)
-
-
-_MINIBOONE = (
-    Form(
-        (File("miniboone/data.npy", _MAF_ARCHIVE, member="miniboone/data.npy"),),
-        "whole",
-        "The rows that Papamakarios et al. (2017) use.",
-        sizes=(32_840, 3_648),
-    ),
-    Form((File("miniboone/data.h5"),), "whole", "The same rows as HDF5.", sizes=(32_840, 3_648)),
-    Form(
-        (
-            _miniboone("val", "104f35c387c982cd550e5d6142e8b4075d746001508e65c1a90efcb83301839d"),
-            _miniboone("test", "01b3fc605f334e951fed477a09a7fcd69cdc440d9204111ca253ecdf0e7590de"),
-        ),
-        "part",
-        "The 29,556 training rows are missing: train and valid are the public validation part.",
-        sizes=(3_284, 3_648),
-    ),
-)
-
-_GAS_ARCHIVE = Origin(
-    "https://archive.ics.uci.edu/static/public/322/gas+sensor+array+under+dynamic+gas+mixtures.zip"
-)
+_UCI = "https://archive.ics.uci.edu/static/public"
+_ARABIC_ARCHIVE = Origin(f"{_UCI}/195/spoken+arabic+digit.zip")
+_GAS_ARCHIVE = Origin(f"{_UCI}/322/gas+sensor+array+under+dynamic+gas+mixtures.zip")
 # Rows to train and validate, and rows to test.
-_GAS_SIZES = (946_859, 105_206)
-_AIR_QUALITY = File(
-    "gas_standin/AirQualityUCI.csv",
-    checksum="13277ae5d8581e80b7be09d47c7d3d06fe9b8e957078f2cf6e859f955e62f996",
-)
-_GAS = (
-    Form((File("gas/ethylene_CO.npy"),), "whole", "MAF's table as NumPy saves it.", _GAS_SIZES),
-    Form((File("gas/ethylene_CO.h5"),), "whole", "MAF's table as HDF5.", _GAS_SIZES),
-    Form(
-        (File("gas/ethylene_CO.txt", _GAS_ARCHIVE, member="ethylene_CO.txt"),),
-        "whole",
-        "A random quarter of UCI's rows, as in MAF's table, but not the same quarter.",
-        _GAS_SIZES,
-    ),
-    Form(
-        (_AIR_QUALITY,),
-        "stand-in",
-        "UCI's Air Quality, eight columns too: results on it are not results on Gas.",
-    ),
-)
+_GAS_SIZES, _MINIBOONE_SIZES = (946_859, 105_206), (32_840, 3_648)
 
-#: Every data set that is read from files, its forms best first.
+#: The forms of every data set that is not generated, best first.
 FORMS: dict[str, tuple[Form, ...]] = {
-    "mnist": (_MNIST,),
-    "svhn": _SVHN,
-    "cifar10": _CIFAR10,
-    "spoken_arabic_digits": _SPOKEN_ARABIC_DIGITS,
-    "articulary_word_recognition": (_ARTICULARY_WORD_RECOGNITION,),
-    "character_trajectories": (_CHARACTER_TRAJECTORIES,),
-    "gas": _GAS,
-    "miniboone": _MINIBOONE,
+    "mnist": (
+        Form(
+            _files("mnist", _MNIST_FILES, "https://ossci-datasets.s3.amazonaws.com/mnist/"),
+            "whole",
+            "The original files.",
+            (60_000, 10_000),
+        ),
+    ),
+    "svhn": (
+        Form(
+            _files("svhn", "train_32x32.mat test_32x32.mat", f"{_STANFORD}/housenumbers/"),
+            "whole",
+            "The cropped digits, without the extra part.",
+            (73_257, 26_032),
+        ),
+        Form(
+            _files("svhn", "train_32x32_subset.mat test_32x32_subset.mat"),
+            "part",
+            "A few hundred digits cropped again from the full-number images, "
+            "of 73,257 to train and 26,032 to test.",
+        ),
+    ),
+    "cifar10": (
+        Form(_CIFAR_FILES, "whole", "The binary version.", (50_000, 10_000)),
+        Form(
+            _CIFAR_FILES[:2], "part", "The first of five training files, and the whole test file."
+        ),
+    ),
+    "spoken_arabic_digits": (
+        Form(
+            _files("SpokenArabicDigits", _ARABIC_FILES, _ARABIC_ARCHIVE),
+            "whole",
+            "UCI's files; UEA's have one utterance fewer in each part.",
+            (6_600, 2_200),
+        ),
+        _uea("SpokenArabicDigits", (6_599, 2_199)),
+    ),
+    "articulary_word_recognition": (_uea("ArticularyWordRecognition", (275, 300)),),
+    "character_trajectories": (_uea("CharacterTrajectories", (1_422, 1_436)),),
+    "gas": (
+        Form(
+            _files("gas", "ethylene_CO.npy"), "whole", "MAF's table as NumPy saves it.", _GAS_SIZES
+        ),
+        Form(_files("gas", "ethylene_CO.h5"), "whole", "MAF's table as HDF5.", _GAS_SIZES),
+        Form(
+            _files("gas", "ethylene_CO.txt", _GAS_ARCHIVE),
+            "whole",
+            "A random quarter of UCI's rows, as in MAF's table, but not the same quarter.",
+            _GAS_SIZES,
+        ),
+        Form(
+            _files("gas_standin", "AirQualityUCI.csv"),
+            "stand-in",
+            "UCI's Air Quality, eight columns too: results on it are not results on Gas.",
+        ),
+    ),
+    "miniboone": (
+        Form(
+            # Other members of the archive are called data.npy, too.
+            (File("miniboone/data.npy", _MAF_ARCHIVE, "miniboone/data.npy"),),
+            "whole",
+            "The rows that Papamakarios et al. (2017) use.",
+            _MINIBOONE_SIZES,
+        ),
+        Form(_files("miniboone", "data.h5"), "whole", "The same rows as HDF5.", _MINIBOONE_SIZES),
+        Form(
+            _files("miniboone", "val.npy test.npy"),
+            "part",
+            "The 29,556 training rows are missing: train and valid are the public validation part.",
+            (3_284, 3_648),
+        ),
+    ),
+    "digits": (Form((), "whole", "Comes with scikit-learn."),),
 }

@@ -18,8 +18,6 @@ from torch import Tensor
 
 from snopt.base.errors import unknown
 
-__all__ = ["Batch", "Completeness", "Dataset", "Kind", "Preprocessing", "Spec", "Splits"]
-
 #: What one example is.
 Kind: TypeAlias = Literal["image", "series", "table"]
 #: How much of the public data set was found (docs/data.md).
@@ -54,16 +52,10 @@ class Spec:
 
     def __post_init__(self) -> None:
         """Refuse words outside the vocabulary."""
-        for name, valid in _WORDS.items():
-            if getattr(self, name) not in valid:
-                raise unknown(name, getattr(self, name), valid)
-
-
-_WORDS: dict[str, tuple[str, ...]] = {
-    "kind": get_args(Kind),
-    "completeness": get_args(Completeness),
-    "preprocessing": get_args(Preprocessing),
-}
+        vocabulary = {"kind": Kind, "completeness": Completeness, "preprocessing": Preprocessing}
+        for name, words in vocabulary.items():
+            if getattr(self, name) not in get_args(words):
+                raise unknown(name, getattr(self, name), get_args(words))
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +63,8 @@ class Batch:
     """Examples as tensors.
 
     Attributes:
-        x: inputs, float32, with the shapes at the top of this module.
+        x: inputs, with the shapes at the top of this module; float32 in a `Dataset`, as stored
+            in a file when read from it (NaN where a series has no value).
         y: classes, int64 ``[B]``, or None.
         lengths: number of observations of each series, int64 ``[B]``; None unless series.
         times: times of the observations, float32 ``[L]``, for all series; None unless series.
@@ -95,43 +88,38 @@ class Batch:
 
     def __repr__(self) -> str:
         """Show only the shapes."""
-        present = {name: value for name, value in vars(self).items() if value is not None}
-        return f"Batch({', '.join(f'{n}={list(v.shape)}' for n, v in present.items())})"
+        shapes = {name: list(value.shape) for name, value in self._tensors(times=True).items()}
+        return f"Batch({', '.join(f'{name}={shape}' for name, shape in shapes.items())})"
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the examples on another device."""
-        batch = self._rows(lambda rows: rows.to(device, non_blocking=non_blocking))
-        times = None if self.times is None else self.times.to(device, non_blocking=non_blocking)
-        return replace(batch, times=times)
+        return self._map(lambda values: values.to(device, non_blocking=non_blocking), times=True)
 
     def select(self, indices: Tensor) -> Batch:
         """Return a copy of the examples at ``indices``."""
-        return self._rows(lambda rows: rows.index_select(0, indices))
+        return self._map(lambda rows: rows.index_select(0, indices))
 
     def slice(self, start: int, stop: int) -> Batch:
         """Return a view of the examples from ``start`` to ``stop``."""
-        return self._rows(lambda rows: rows[start:stop])
+        return self._map(lambda rows: rows[start:stop])
 
     def joined(self, other: Batch) -> Batch:
         """Return these examples followed by others of the same data set."""
-        pair = (self, other)
+        first, second = (batch._tensors(times=False) for batch in (self, other))
+        if "mask" in first or "mask" in second:
+            for tensors in (first, second):
+                tensors.setdefault("mask", torch.ones_like(tensors["x"]).bool())
+        both = {name: torch.cat([rows, second[name]]) for name, rows in first.items()}
+        return replace(self, **both)
 
-        def both(name: str) -> Tensor | None:
-            rows = [getattr(each, name) for each in pair]
-            if name == "mask" and any(mask is not None for mask in rows):
-                rows = [torch.ones_like(b.x).bool() if b.mask is None else b.mask for b in pair]
-            return None if rows[0] is None else torch.cat(rows)
+    def _tensors(self, *, times: bool) -> dict[str, Tensor]:
+        """Return the tensors that are there; the times have no row per example."""
+        here = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in here.items() if times or name != "times"}
 
-        return Batch(torch.cat([self.x, other.x]), both("y"), both("lengths"), self.times,
-                     both("mask"))  # fmt: skip
-
-    def _rows(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """Apply ``change`` to every tensor with one row per example: all but the times."""
-
-        def on(rows: Tensor | None) -> Tensor | None:
-            return None if rows is None else change(rows)
-
-        return Batch(change(self.x), on(self.y), on(self.lengths), self.times, on(self.mask))
+    def _map(self, change: Callable[[Tensor], Tensor], *, times: bool = False) -> Batch:
+        changed = {name: change(value) for name, value in self._tensors(times=times).items()}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
@@ -159,17 +147,9 @@ class Dataset:
 
     def __getitem__(self, index: int | slice) -> Batch:
         """Return one example as a batch of one, or the examples of a slice."""
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if step == 1:
-                return self.tensors.slice(start, stop)
-            return self.batch(range(start, stop, step))
-        row = range(len(self))[index]  # negative indices, and IndexError beyond the ends
-        return self.tensors.slice(row, row + 1)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Iterate over the examples, each as a batch of one."""
-        return (self[row] for row in range(len(self)))
+        found = range(len(self))[index]  # negative indices, and IndexError beyond the ends
+        rows = range(found, found + 1) if isinstance(found, int) else found
+        return self.tensors.slice(rows.start, rows.stop) if rows.step == 1 else self.batch(rows)
 
     def batch(self, indices: Tensor | Sequence[int]) -> Batch:
         """Return the examples at ``indices``, in that order."""
@@ -192,13 +172,16 @@ class Dataset:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
         stop = len(self) - len(self) % batch_size if drop_last else len(self)
-        starts = range(0, stop, batch_size)
-        if generator is None:
-            yield from (self.tensors.slice(i, min(i + batch_size, stop)) for i in starts)
-            return
-        order = torch.randperm(len(self), generator=generator, device=generator.device)
-        order = order.to(self.tensors.x.device)
-        yield from (self.tensors.select(order[i : i + batch_size]) for i in starts)
+        order = None
+        if generator is not None:
+            order = torch.randperm(len(self), generator=generator, device=generator.device)
+            order = order.to(self.tensors.x.device)
+        for start in range(0, stop, batch_size):
+            end = min(start + batch_size, stop)
+            if order is None:
+                yield self.tensors.slice(start, end)
+            else:
+                yield self.tensors.select(order[start:end])
 
     def take(self, count: int) -> Dataset:
         """Return a view of the first ``count`` examples, or of all if there are fewer.
@@ -232,7 +215,12 @@ class Splits:
     test: Dataset
     spec: Spec
 
+    @classmethod
+    def of(cls, spec: Spec, train: Batch, valid: Batch, test: Batch) -> Splits:
+        """Make the splits from their examples."""
+        return cls(Dataset(train, spec), Dataset(valid, spec), Dataset(test, spec), spec)
+
     def to(self, device: torch.device | str) -> Splits:
         """Return the splits on another device."""
-        train, valid, test = (part.to(device) for part in (self.train, self.valid, self.test))
-        return Splits(train, valid, test, self.spec)
+        parts = (part.tensors.to(device) for part in (self.train, self.valid, self.test))
+        return Splits.of(self.spec, *parts)

@@ -19,17 +19,7 @@ from snopt.lab.data.errors import DataCorrupted, parsing
 from snopt.lab.data.prepare import column_statistics, hold_out, shuffled, table_splits
 from snopt.lab.data.sources import Found
 from snopt.lab.data.spec import Preprocessing, Splits
-from snopt.lab.data.text import check_table, filled_lines, parse_rows
-
-__all__ = [
-    "drop_correlated",
-    "gas",
-    "miniboone",
-    "read_air_quality",
-    "read_ethylene",
-    "read_table",
-    "tenth",
-]
+from snopt.lab.data.text import Lines, check_table, filled, parse_rows
 
 #: Columns of UCI's text: the time, two concentrations, sixteen sensors.
 ETHYLENE_COLUMNS, SENSORS = 19, 16
@@ -42,7 +32,7 @@ PAPER_PART = 0.1
 
 
 def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
-    """A neutrino experiment, 43 columns.
+    """Load a neutrino experiment, 43 columns.
 
     MAF, and hence ``paper``, standardises with the statistics of training and validation rows. If
     only MAF's validation and test files are there, which are standardised already, a tenth of the
@@ -67,7 +57,7 @@ def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
 
 
 def gas(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Readings of gas sensors, 8 columns.
+    """Load readings of gas sensors, 8 columns.
 
     MAF, and hence ``paper``, standardises with the statistics of all rows, including the test rows;
     the paper uses a tenth of each part. The stand-in is shuffled before it is split.
@@ -144,7 +134,7 @@ def read_table(path: Path) -> Tensor:
         The table as float64 ``[N, D]``.
 
     Raises:
-        DataCorrupted: There is no such table in it, or a value is not a finite number.
+        DataCorrupted: if there is no such table in it, or a value is not a finite number.
     """
     with parsing(path, "a table"):
         if path.suffix == ".npy":
@@ -177,12 +167,8 @@ def _read_hdf(path: Path) -> NDArray[np.float64]:
         for name, link in links.items():
             if not isinstance(link, h5py.HardLink):
                 raise ValueError(f"it has a link, {name}")
-        nodes = [file[name] for name in links]
-        tables = [
-            node
-            for node in nodes
-            if isinstance(node, h5py.Dataset) and node.ndim == 2 and node.dtype.kind in "fiu"
-        ]
+        nodes = [file[name] for name in links if isinstance(file[name], h5py.Dataset)]
+        tables = [node for node in nodes if node.ndim == 2 and node.dtype.kind in "fiu"]
         if len(tables) != 1:
             raise ValueError(f"{len(tables)} tables in it, where one is expected")
         if tables[0].external or tables[0].is_virtual:
@@ -201,15 +187,14 @@ def read_ethylene(path: Path, chunk: int = 1 << 26) -> Tensor:
         The sixteen sensors, float32 ``[N, 16]``.
 
     Raises:
-        DataCorrupted: A line is not 19 numbers.
+        DataCorrupted: if a line is not 19 numbers.
     """
     parts, first = [], 2
     with path.open(encoding="latin-1") as stream:
         stream.readline()
         while lines := stream.readlines(chunk):
-            rows, numbers = filled_lines(lines, first)
+            table = parse_rows(filled(lines, first), ETHYLENE_COLUMNS, path)
             first += len(lines)
-            table = parse_rows(rows, ETHYLENE_COLUMNS, path, numbers)
             parts.append(torch.from_numpy(table[:, -SENSORS:]).float())
     if not parts:
         raise DataCorrupted(path, "there is nothing after its first line")
@@ -223,14 +208,14 @@ def read_air_quality(path: Path) -> Tensor:
     value in one of these eight columns are skipped.
 
     Raises:
-        DataCorrupted: The columns are not there, or a value is not a number.
+        DataCorrupted: if the columns are not there, or a value is not a number.
     """
     header, *lines = path.read_text("latin-1").split("\n")
     names = header.split(";")
     columns = [i for i, n in enumerate(names) if n.startswith("PT08.") or n in ("T", "RH", "AH")]
     if len(columns) != 8:
         raise DataCorrupted(path, "its columns are not those of Air Quality", line=1)
-    rows, numbers = [], []
+    rows: Lines = []
     for number, line in enumerate(lines, 2):
         cells = line.replace(",", ".").split(";")
         if not any(cells):  # the file ends in many such lines
@@ -238,7 +223,6 @@ def read_air_quality(path: Path) -> Tensor:
         if len(cells) != len(names):
             reason = f"it has {len(cells)} columns instead of {len(names)}"
             raise DataCorrupted(path, reason, line=number)
-        rows.append(";".join(cells[i] for i in columns))
-        numbers.append(number)
-    table = parse_rows(rows, 8, path, numbers, ";")
+        rows.append((number, ";".join(cells[i] for i in columns)))
+    table = parse_rows(rows, 8, path, ";")
     return torch.from_numpy(table[(table != -200).all(axis=1)])

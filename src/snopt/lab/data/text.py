@@ -4,82 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from snopt.lab.data.errors import DataCorrupted
 
-__all__ = ["LARGEST", "check_table", "filled_lines", "parse_rows"]
-
+#: Lines with their numbers.
+Lines: TypeAlias = list[tuple[int, str]]
 #: The largest magnitude of a value. Its square must fit in float32, or a variance would overflow.
 LARGEST = 1e18
 
 
-def filled_lines(lines: Iterable[str], first: int = 1) -> tuple[list[str], list[int]]:
-    """Drop blank lines.
+def filled(lines: Iterable[str], first: int = 1) -> Lines:
+    """Number the lines, and drop those that are blank.
 
     Args:
         lines: the lines.
         first: number of the first one.
 
-    Returns:
-        The other lines, and their numbers.
-
     Example:
-        >>> filled_lines(["a", " ", "b"])
-        (['a', 'b'], [1, 3])
+        >>> filled(["a", " ", "b"])
+        [(1, 'a'), (3, 'b')]
     """
-    pairs = [(line, number) for number, line in enumerate(lines, first) if line.strip()]
-    return [line for line, _ in pairs], [number for _, number in pairs]
+    return [(number, line) for number, line in enumerate(lines, first) if line.strip()]
 
 
 def parse_rows(
-    rows: Sequence[str],
-    columns: int,
-    path: Path,
-    numbers: Sequence[int],
-    separator: str | None = None,
+    lines: Lines, columns: int, path: Path, separator: str | None = None
 ) -> NDArray[np.float64]:
     """Parse rows of numbers.
 
     Args:
-        rows: the rows.
+        lines: the rows, with their line numbers for the error.
         columns: how many numbers each row has.
         path: the file they are from, for the error.
-        numbers: the line number of each row, for the error.
         separator: what is between numbers; white space if None.
 
     Returns:
-        An array ``[len(rows), columns]``.
+        An array ``[len(lines), columns]``.
 
     Raises:
-        DataCorrupted: There are no rows, a row has another number of columns, or something in it
-            is not a number of magnitude up to `LARGEST`.
+        DataCorrupted: if there are no rows, a row has another number of columns, or something in
+            it is not a number of magnitude up to `LARGEST`.
 
     Example:
-        >>> parse_rows(["1 2.5", "3 4"], 2, Path("file"), [1, 2])
+        >>> parse_rows([(1, "1 2.5"), (2, "3 4")], 2, Path("file"))
         array([[1. , 2.5],
                [3. , 4. ]])
     """
-    if not rows:
+    if not lines:
         raise DataCorrupted(path, "it has no data")
-    table = _parse(rows, columns, separator)
+    table = _parse([row for _, row in lines], columns, separator)
     if table is not None:
         return table
-    bad = next(i for i, row in enumerate(rows) if _parse([row], columns, separator) is None)
-    words = rows[bad].split(separator)
+    number, bad = next(pair for pair in lines if _parse([pair[1]], columns, separator) is None)
+    words = bad.split(separator)
     if len(words) != columns:
         reason = f"it has {len(words)} numbers instead of {columns}"
     else:
-        word = next((w for w in words if _parse([w], 1, separator) is None), rows[bad])
+        word = next((w for w in words if _parse([w], 1, separator) is None), bad)
         reason = f"{word[:30]!r} is not a number between -{LARGEST:g} and {LARGEST:g}"
-    raise DataCorrupted(path, reason, line=numbers[bad])
+    raise DataCorrupted(path, reason, line=number)
 
 
 def _parse(rows: Sequence[str], columns: int, separator: str | None) -> NDArray[np.float64] | None:
     """Return the table if it has the right shape and its values are usable."""
-    if not any(row.strip() for row in rows):  # of which NumPy would warn
+    if not any(row.strip() for row in rows):  # NumPy would warn
         return None
     try:
         table = np.loadtxt(rows, delimiter=separator, comments=None, ndmin=2)

@@ -10,19 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from snopt.lab.data.prepare import SEED, Images, Series, hold_out, image_splits
+from snopt.lab.data.prepare import SEED, hold_out, image_splits
 from snopt.lab.data.sources import Found
-from snopt.lab.data.spec import Batch, Dataset, Preprocessing, Spec, Splits
-
-__all__ = [
-    "circle",
-    "digits",
-    "sample_circle",
-    "sample_moons",
-    "sample_spirals",
-    "spirals",
-    "two_moons",
-]
+from snopt.lab.data.spec import Batch, Preprocessing, Spec, Splits
 
 #: Points drawn for training, validation and test.
 POINTS = (20_000, 2_000, 5_000)
@@ -31,28 +21,26 @@ SEQUENCES = (1_000, 200, 500)
 
 
 def circle(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Two concentric circles: the Circle of the paper, after Chen et al. (2018)."""
+    """Draw two concentric circles: the Circle of the paper, after Chen et al. (2018)."""
     points = sample_circle(sum(POINTS), torch.Generator().manual_seed(SEED))
     return _drawn(Batch(points), found.spec("table", (2,), preprocessing), POINTS)
 
 
 def two_moons(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Two interleaved half circles, one per class."""
+    """Draw two interleaved half circles, one per class."""
     x, y = sample_moons(sum(POINTS), torch.Generator().manual_seed(SEED))
     return _drawn(Batch(x, y), found.spec("table", (2,), preprocessing, classes=2), POINTS)
 
 
 def spirals(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Noisy plane spirals, 30 to 50 points long, turning left or right, growing or shrinking."""
+    """Draw noisy spirals, 30 to 50 points long, turning left or right, growing or shrinking."""
     series = sample_spirals(sum(SEQUENCES), torch.Generator().manual_seed(SEED))
-    longest = series.x.shape[1]
-    spec = found.spec("series", (longest, 2), preprocessing, classes=4, longest=longest)
-    batch = Batch(series.x, series.y, series.lengths, torch.arange(longest, dtype=torch.float32))
-    return _drawn(batch, spec, SEQUENCES)
+    spec = found.spec("series", tuple(series.x.shape[1:]), preprocessing, classes=4)
+    return _drawn(series, spec, SEQUENCES)
 
 
 def digits(found: Found, preprocessing: Preprocessing) -> Splits:
-    """scikit-learn's 1,797 handwritten digits, 1 x 8 x 8; a fifth of each class to test."""
+    """Load scikit-learn's 1,797 handwritten digits, 1 x 8 x 8; a fifth of each class to test."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -61,19 +49,17 @@ def digits(found: Found, preprocessing: Preprocessing) -> Splits:
         ) from error
 
     content = load_digits()
-    # Sixteen levels a pixel, stored as floating-point numbers.
+    # Levels from 0 to 16, stored as floating-point numbers.
     x = torch.from_numpy(content.images).to(torch.uint8)[:, None]
-    y = torch.from_numpy(content.target).long()
-    kept, held = hold_out(len(y), 0.2, labels=y)
-    spec = found.spec("image", (1, 8, 8), preprocessing, classes=10)
-    return image_splits(spec, Images(x[kept], y[kept]), Images(x[held], y[held]), white=16)
+    images = Batch(x, torch.from_numpy(content.target).long())
+    kept, held = hold_out(len(images), 0.2, labels=images.y)
+    return image_splits(found, images.select(kept), images.select(held), preprocessing, white=16)
 
 
 def _drawn(batch: Batch, spec: Spec, sizes: tuple[int, int, int]) -> Splits:
     """Cut independent draws into three parts."""
     a, b = sizes[0], sizes[0] + sizes[1]
-    train, valid, test = (batch.slice(0, a), batch.slice(a, b), batch.slice(b, len(batch)))
-    return Splits(Dataset(train, spec), Dataset(valid, spec), Dataset(test, spec), spec)
+    return Splits.of(spec, batch.slice(0, a), batch.slice(a, b), batch.slice(b, len(batch)))
 
 
 def sample_circle(count: int, generator: torch.Generator | None = None) -> Tensor:
@@ -114,7 +100,7 @@ def sample_moons(count: int, generator: torch.Generator | None = None) -> tuple[
     return centre + arc + 0.1 * torch.randn(count, 2, generator=generator), y
 
 
-def sample_spirals(count: int, generator: torch.Generator | None = None) -> Series:
+def sample_spirals(count: int, generator: torch.Generator | None = None) -> Batch:
     """Draw noisy spirals of different lengths.
 
     Class 0 turns left and grows, 1 turns right and grows, 2 turns left and shrinks, 3 turns right
@@ -137,4 +123,4 @@ def sample_spirals(count: int, generator: torch.Generator | None = None) -> Seri
     x = radius[..., None] * torch.stack([angle.cos(), angle.sin()], dim=2)
     x = x + 0.1 * torch.randn(x.shape, generator=generator)
     within = torch.arange(longest) < lengths[:, None]
-    return Series(x * within[..., None], y, lengths)
+    return Batch(x * within[..., None], y, lengths, torch.arange(float(longest)))

@@ -1,4 +1,4 @@
-"""From the records of several seeds to one curve with a band around it."""
+"""Average the records of several seeds to one curve with a band."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_WORDS = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that was measured over a training.
+    """Something that was measured during training.
 
     Attributes:
         split: ``"training"`` for what was measured at every step, else the evaluated split.
@@ -46,16 +46,16 @@ class Band:
     """Mean and spread over seeds, at common iterations.
 
     Attributes:
-        iteration: Where the seeds are compared.
-        seconds: Mean training time there.
-        mean: Mean over the seeds that got there.
-        sd: Their standard deviation (n - 1); 0 for one seed.
-        low: Their minimum.
-        high: Their maximum.
-        below: One deviation below the mean, but not below the lowest seed: no band leaves the
+        iteration: where the seeds are compared.
+        seconds: mean training time there.
+        mean: mean over the seeds that got there.
+        sd: their standard deviation (n - 1); 0 for one seed.
+        low: their minimum.
+        high: their maximum.
+        below: one deviation below the mean, but not below the lowest seed: no band leaves the
             range of its quantity, such as accuracies up to 1 and losses above 0.
-        above: One deviation above the mean, but not above the highest seed.
-        count: How many got there.
+        above: one deviation above the mean, but not above the highest seed.
+        count: how many got there.
     """
 
     iteration: Floats
@@ -70,21 +70,17 @@ class Band:
 
 
 def quantities(runs: Iterable[Run]) -> list[Quantity]:
-    """Everything that any of the runs measured.
-
-    Returns:
-        What was measured in training first, then by split; each once.
-    """
-    found: dict[str, dict[Quantity, None]] = {STEPS: {}}
-    for run in runs:
-        for split in (STEPS, *run.records.evals):
-            names = run.records.split(split).values
-            found.setdefault(split, {}).update({Quantity(split, name): None for name in names})
-    return [quantity for of_split in found.values() for quantity in of_split]
+    """Return everything that any of the runs measured, in training first, then by split."""
+    runs = list(runs)
+    splits = dict.fromkeys([STEPS, *(split for run in runs for split in run.records.evals)])
+    pairs = [
+        (split, name) for split in splits for r in runs for name in r.records.split(split).values
+    ]
+    return [Quantity(*pair) for pair in dict.fromkeys(pairs)]
 
 
 def table_of(run: Run, quantity: Quantity) -> Floats:
-    """A run's record of one quantity as rows (iteration, seconds, value)."""
+    """Return a run's record of one quantity as rows (iteration, seconds, value)."""
     return run.records.split(quantity.split).table(quantity.name)
 
 
@@ -99,8 +95,8 @@ def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
     the mean time while all seeds run, and still increasing after one has stopped.
 
     Args:
-        tables: One array of rows (iteration, seconds, value) per seed.
-        limit: Most points of the result.
+        tables: one array of rows (iteration, seconds, value) per seed.
+        limit: maximal number of points of the result.
 
     Returns:
         The band, or None if no seed has a record.
@@ -115,7 +111,7 @@ def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
     tables = [_bin(table, tables, limit) for table in tables if len(table)]
     if not tables:
         return None
-    # Before the latest beginning some seeds are not there yet; records start together otherwise.
+    # Start where all seeds have a record.
     grid = np.unique(np.concatenate([table[:, 0] for table in tables]))
     grid = grid[grid >= max(table[0, 0] for table in tables)]
     grid = grid[np.unique(np.linspace(0, len(grid) - 1, min(limit, len(grid))).round().astype(int))]

@@ -17,7 +17,7 @@ from snopt.lab.report.tables import Comparison
 
 FORMATS = ("png", "svg")
 
-# Of classes in pictures, so that none is taken for an optimizer; also in report.css.
+# Colours of classes in pictures; no optimizer has one of them. Also in report.css.
 CLASS_PALETTE = (
     "#332288", "#44aa99", "#cc6677", "#ddaa33", "#117733", "#882255", "#88ccee", "#aa4499",
     "#999933", "#555555",
@@ -31,16 +31,16 @@ def write_figures(
     """Draw every task into files.
 
     Args:
-        comparisons: As of :func:`snopt.lab.report.tables.compare`.
-        folder: Where the files go; made if it is not there.
+        comparisons: the result of :func:`snopt.lab.report.tables.compare`.
+        folder: where the files go; made if it does not exist.
         format: ``"png"`` or ``"svg"``.
 
     Returns:
         The files by task: curves first, then pictures.
 
     Raises:
-        UnknownName: ``format`` is neither.
-        ImportError: matplotlib is not installed.
+        UnknownName: if ``format`` is neither.
+        ImportError: if matplotlib is not installed.
     """
     if format not in FORMATS:
         raise unknown("figure format", format, FORMATS)
@@ -52,24 +52,21 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     colors = colors_of(comparisons)
     written: dict[str, list[Path]] = {}
-    # Names of runs are text, whatever dollar signs are in them; text in SVG stays text.
+    # Dollar signs in the names of runs are not mathematics; text in SVG stays text.
     with mpl.rc_context({"text.parse_math": False, "svg.fonttype": "none", "font.size": 9}):
         for k, comparison in enumerate(comparisons, start=1):
             name = f"{k}-{re.sub(r'[^A-Za-z0-9_-]+', '-', comparison.task)[:60].strip('-')}"
-            drawings = {
-                f"{name}-curves": _curves(Figure, comparison, colors),
-                f"{name}-pictures": _pictures(Figure, comparison),
-            }
+            curves, pictures = _curves(Figure, comparison, colors), _pictures(Figure, comparison)
             paths = written.setdefault(comparison.task, [])
-            for stem, figure in drawings.items():
+            for kind, figure in (("curves", curves), ("pictures", pictures)):
                 if figure is not None:
-                    paths.append(folder / f"{stem}.{format}")
+                    paths.append(folder / f"{name}-{kind}.{format}")
                     figure.savefig(paths[-1], dpi=150, bbox_inches="tight")
     return written
 
 
 def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) -> Any:
-    """A row per quantity: against seconds on the left, against iterations on the right."""
+    """Draw a row per quantity: against seconds on the left, against iterations on the right."""
     rows = first_quantities(comparison)
     if not rows:
         return None
@@ -86,7 +83,12 @@ def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) ->
             axis.set_axisbelow(True)
             axis.spines[["top", "right"]].set_visible(False)
             _draw_groups(axis, comparison, quantity, x_name, colors)
-    # Labels with a leading underscore are left out by matplotlib before 3.10.
+        low, high = left.dataLim.intervaly
+        if 0 < low < high / 100:  # as on the page
+            left.set_yscale("log")
+            left.yaxis.set_major_formatter("{x:g}")
+            left.yaxis.set_minor_formatter("")
+    # matplotlib before 3.10 skips labels with a leading underscore.
     handles = {line.get_gid(): line for row in axes for axis in row for line in axis.get_lines()}
     figure.legend(
         [handles[label] for label in colors if label in handles],
@@ -111,13 +113,13 @@ def _draw_groups(
         axis.plot(x[max(full - 1, 0) :], joined.mean[max(full - 1, 0) :], ":", **line)
         axis.plot(x[:full], joined.mean[:full], style, **line)
         axis.fill_between(x, joined.below, joined.above, color=color, alpha=0.16, linewidth=0)
-    measure = comparison.measure
-    if quantity == Quantity(measure.split, measure.metric) and measure.target is not None:
-        axis.axhline(measure.target, color="black", linewidth=0.8, linestyle="--")
+    target = comparison.measure.target
+    if quantity == comparison.measure.quantity and target is not None:
+        axis.axhline(target, color="black", linewidth=0.8, linestyle="--")
 
 
 def _pictures(make_figure: Any, comparison: Comparison) -> Any:
-    """A row per group: the pictures of its first seed."""
+    """Draw a row per group: the pictures of its first seed."""
     drawn = {group.label: group.runs[0].pictures[:MAX_COLUMNS] for group in comparison.groups}
     drawn = {label: pictures for label, pictures in drawn.items() if pictures}
     if not drawn:
@@ -139,15 +141,13 @@ def _draw_picture(axis: Any, picture: Picture) -> None:
     if picture.kind == "grid":
         axis.imshow(picture.values, origin="lower", extent=picture.extent, cmap="cividis")
         return
-    count = len(picture.points) or len(picture.paths)
-    classes = picture.classes or (0,) * count
-    colors = [CLASS_PALETTE[index % len(CLASS_PALETTE)] for index in classes]
+    ends = picture.points or [path[-1] for path in picture.paths]
+    colors = [CLASS_PALETTE[k % len(CLASS_PALETTE)] for k in picture.classes or [0] * len(ends)]
     for path, color in zip(picture.paths, colors, strict=False):
         axis.plot(*zip(*path, strict=True), color=color, linewidth=0.7, alpha=0.5)
-    ends = picture.points or tuple(path[-1] for path in picture.paths)
     axis.scatter(*zip(*ends, strict=True), c=colors, s=5)
+    for index, color in sorted({*zip(picture.classes, colors, strict=False)}):
+        axis.scatter([], [], color=color, s=12, label=f"class {index}")
     if picture.classes:
-        for index in sorted(set(classes)):
-            color = CLASS_PALETTE[index % len(CLASS_PALETTE)]
-            axis.scatter([], [], color=color, s=12, label=f"class {index}")
-        axis.legend(fontsize=6, frameon=False, ncols=2)
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)}
+        axis.legend(**place, fontsize=6, frameon=False, ncols=5, handletextpad=0.1)

@@ -1,4 +1,4 @@
-"""Which runs belong together: one task, one optimizer with one set of settings, many seeds."""
+"""Group runs that differ in their seed only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from snopt.lab.report.read import Run
 
-# Settings in which runs of one curve may differ, wherever in a config they stand.
+# Settings in which the runs of one curve may differ, at any depth of a config.
 FREE = {"seed", "out", "folder", "label", "run", "format"}
 MAX_DIFFERENCES = 3
 MAX_VALUE_LENGTH = 24
@@ -17,15 +17,14 @@ MAX_VALUE_LENGTH = 24
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed alone.
+    """Runs that differ in their seed only.
 
     Attributes:
-        task: Name of the task.
-        label: Name of the optimizer, with the settings that tell it from others of that name.
-        runs: The runs by rising seed.
+        label: name of the optimizer, with the settings that distinguish it from others of that
+            name.
+        runs: the runs by increasing seed.
     """
 
-    task: str
     label: str
     runs: tuple[Run, ...]
 
@@ -37,7 +36,7 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
     named after what differs: seeds are averaged, settings are not.
 
     Args:
-        runs: Runs as they were read; folders without a run are left out.
+        runs: runs as they were read; folders without a run are skipped.
 
     Returns:
         For each task, in the order of first appearance, its groups: SNOpt's first, the others by
@@ -51,49 +50,45 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
         task: [
             group
             for name in sorted(named, key=lambda name: (not name.startswith("snopt"), name))
-            for group in _split_by_settings(task, name, named[name])
+            for group in _split_by_settings(name, named[name])
         ]
         for task, named in by_name.items()
     }
 
 
-def _split_by_settings(task: str, name: str, runs: list[Run]) -> list[Group]:
+def _split_by_settings(name: str, runs: list[Run]) -> list[Group]:
     variants: dict[str, list[Run]] = {}
     for run in runs:
         variants.setdefault(json.dumps(settings(run.config), sort_keys=True), []).append(run)
-    # A run whose config is lost belongs where its name puts it, if there is but one such place.
+    # A run without a config joins the group of its name, if there is only one.
     lost = variants.pop("{}", []) if len(variants) == 2 else []
     labels = _labels(name, [settings(alike[0].config) for alike in variants.values()])
     return [
-        Group(task, label, tuple(sorted(alike + lost, key=lambda run: (run.seed or 0, run.folder))))
+        Group(label, tuple(sorted(alike + lost, key=lambda run: (run.seed or 0, run.folder))))
         for label, alike in zip(labels, variants.values(), strict=True)
     ]
 
 
 def settings(config: dict[str, Any]) -> dict[str, str]:
-    """The settings that tell one curve from another, nested ones under dotted names.
-
-    Returns:
-        Names and values as JSON, without the seed.
+    """Return the settings that distinguish curves: values as JSON, nested ones by dotted names.
 
     Example:
         >>> settings({"lr": 0.1, "seed": 3, "train": {"seed": 3, "clip": None}})
         {'lr': '0.1', 'train.clip': 'null'}
     """
     found: dict[str, str] = {}
-    pending: list[tuple[str, Any]] = [("", config)]
+    pending: list[tuple[str, Any]] = list(config.items())[::-1]
     while pending:
         name, value = pending.pop()
         if isinstance(value, dict):
-            prefix = f"{name}." if name else ""
-            pending += [(f"{prefix}{key}", value[key]) for key in reversed(value)]
+            pending += [(f"{name}.{key}", value[key]) for key in reversed(value)]
         elif _last(name) not in FREE:
             found[name] = json.dumps(value)
     return found
 
 
 def _labels(name: str, variants: list[dict[str, str]]) -> list[str]:
-    """One name per variant, different from each other."""
+    """Return one name per variant, all different."""
     if len(variants) == 1:
         return [name]
     keys = {key: None for variant in variants for key in variant}
@@ -101,12 +96,12 @@ def _labels(name: str, variants: list[dict[str, str]]) -> list[str]:
     differing = [key for key in keys if len({variant.get(key) for variant in known}) > 1]
     labels: list[str] = []
     for variant in variants:
-        # A config may say the same thing in two places.
+        # A config may contain a setting twice.
         told = dict.fromkeys(
             f"{_last(key)}={_short(variant[key])}" for key in differing if key in variant
         )
         label = " ".join([name, *(list(told)[:MAX_DIFFERENCES] or ["(other settings)"])])
-        # Only where more differs than the label has room for.
+        # Needed if more differs than the label has room for.
         alike = sum(earlier == label or earlier.startswith(f"{label} #") for earlier in labels)
         labels.append(f"{label} #{alike + 1}" if alike else label)
     return labels

@@ -1,19 +1,13 @@
-"""The report as Markdown: the same tables, with figures in files next to it."""
+"""The report as Markdown: the tables of the page, with figures in files next to it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
+from snopt.lab.report import tables
 from snopt.lab.report.read import Run
-from snopt.lab.report.tables import (
-    Comparison,
-    Marked,
-    headline,
-    problems_table,
-    runs_table,
-    summary_table,
-)
+from snopt.lab.report.tables import Comparison, Marked
 from snopt.lab.table import Cell, Table
 
 
@@ -26,24 +20,24 @@ def build_markdown(
     """Make the text.
 
     Args:
-        runs: The runs.
-        comparisons: What :func:`snopt.lab.report.tables.compare` made of them.
-        title: Heading of the whole.
-        figures: Paths of figures by task, relative to where the text will be.
+        runs: the runs.
+        comparisons: the result of :func:`snopt.lab.report.tables.compare` for them.
+        title: first heading.
+        figures: paths of figures by task, relative to where the text will be.
     """
     parts = [f"# {plain(title)}"]
-    problems = problems_table(runs)
+    problems = tables.problems_table(runs)
     if problems is not None:
         parts += ["## Problems with the records", markdown_table(problems)]
     for comparison in comparisons:
-        table = summary_table(comparison)
-        parts += [f"## {plain(comparison.task)}", plain(headline(comparison))]
+        table = tables.summary_table(comparison)
+        parts += [f"## {plain(comparison.task)}", plain(tables.headline(comparison))]
         parts += [
             f"![{plain(comparison.task)}]({path})" for path in figures.get(comparison.task, [])
         ]
         parts += [markdown_table(table), plain(table.caption)]
     if comparisons:
-        parts += ["## Runs", markdown_table(runs_table(comparisons))]
+        parts += ["## Runs", markdown_table(tables.runs_table(comparisons))]
     commands = dict.fromkeys(run.command for run in runs if run.command)
     if commands:
         parts += ["## Commands", *(_code(command) for command in commands)]
@@ -51,10 +45,7 @@ def build_markdown(
 
 
 def plain(text: str) -> str:
-    r"""Text that Markdown shows as it is, on one line.
-
-    Returns:
-        The same with everything escaped that would be markup, HTML or the end of a cell.
+    r"""Escape everything that would be markup, HTML or the end of a cell, on one line.
 
     Example:
         >>> print(plain("<b>*x*|y"))
@@ -78,7 +69,6 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A block of code that ends where the text does, whatever backticks are in it."""
-    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    """Fence code with more backticks than are in it."""
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
     return f"{fence}sh\n{text}\n{fence}"

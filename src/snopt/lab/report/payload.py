@@ -1,69 +1,62 @@
-"""What the page's script draws, as numbers and names that JSON can hold."""
+"""The data that the page's script draws, as JSON."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from snopt.lab.optimizers.registry import PALETTE, color_index
+from snopt.lab.optimizers.registry import OPTIMIZERS, PALETTE, color_index
 from snopt.lab.report.curves import Band, Quantity, band, quantities, table_of
-from snopt.lab.report.groups import Group
 from snopt.lab.report.records import STEPS
+from snopt.lab.report.summary import Summary
 from snopt.lab.report.tables import Comparison
 
-# As many as the palette, plain and dashed, tells apart.
+# The colours of the palette, plain and dashed.
 COLORS = 2 * len(PALETTE)
 
 
 def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
-    """One colour per label, the same in all tasks; an optimizer's is the same in all reports.
+    """Return the index of a colour per label, the same in all tasks.
 
-    Returns:
-        Index of the colour by label.
+    An optimizer of the registry has the same colour in all reports.
     """
     labels = dict.fromkeys(group.label for task in comparisons for group in task.groups)
-    known = {label: place for label in labels if (place := color_index(label)) is not None}
-    # What the registry does not know, or has several settings of, gets what is left.
-    free = [place for place in range(COLORS) if place not in known.values()]
-    others = [label for label in labels if label not in known]
-    return known | {label: free[k % len(free)] for k, label in enumerate(others)}
+    found = {label: place for label in labels if (place := color_index(label)) is not None}
+    for label in (label for label in labels if label not in found):
+        free = [k for k in range(COLORS) if k not in found.values()] or [len(found) % COLORS]
+        # Settings of a registered optimizer take any free colour; other optimizers, as long as
+        # there are some, the colours that no registered one has.
+        variant = color_index(label.split(" ")[0]) is not None
+        unowned = [k for k in free if k >= len(OPTIMIZERS)]
+        found[label] = (free if variant else unowned or free)[0]
+    return found
 
 
 def first_quantities(comparison: Comparison) -> list[Quantity]:
-    """What is drawn unless the reader asks for something else: loss, metric, a learned horizon.
-
-    Returns:
-        Those of them that were recorded.
-    """
-    measure = comparison.measure
-    runs = [run for group in comparison.groups for run in group.runs]
+    """Return what is drawn by default: loss, metric and a learned horizon, if recorded."""
+    runs = [run for _, run in comparison.runs]
     recorded = quantities(runs)
-    wanted = (Quantity(STEPS, "loss"), Quantity(measure.split, measure.metric))
-    horizons = [quantity for quantity in recorded if quantity.name.startswith("horizon")]
+    wanted = (Quantity(STEPS, "loss"), comparison.measure.quantity)
     # A horizon that stays where it was is not worth a chart.
     learned = [
-        horizon
-        for horizon in horizons
-        if any(len(set(table_of(run, horizon)[:, 2])) > 1 for run in runs)
+        quantity
+        for quantity in recorded
+        if quantity.name.startswith("horizon")
+        and any(len(set(table_of(run, quantity)[:, 2])) > 1 for run in runs)
     ]
     return [quantity for quantity in wanted if quantity in recorded] + learned[:1]
 
 
 def page_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Everything that the script draws.
-
-    Returns:
-        Lists, dictionaries, strings and finite numbers.
-    """
+    """Return everything that the script draws: lists, objects, strings and finite numbers."""
     colors = colors_of(comparisons)
     return {"tasks": [_task(comparison, colors) for comparison in comparisons]}
 
 
 def to_json(data: dict[str, Any]) -> str:
-    r"""JSON that is safe between script tags: no ``<``, and nothing but ASCII.
+    r"""Write JSON that is safe between script tags: no ``<``, and nothing but ASCII.
 
     Example:
         >>> print(to_json({"label": "</script>"}))
@@ -75,22 +68,22 @@ def to_json(data: dict[str, Any]) -> str:
 
 def _task(comparison: Comparison, colors: dict[str, int]) -> dict[str, Any]:
     measure = comparison.measure
-    recorded = quantities(run for group in comparison.groups for run in group.runs)
-    first = [(group, run) for group in comparison.groups for run in group.runs[:1]]
-    later = [(group, run) for group in comparison.groups for run in group.runs[1:]]
+    recorded = quantities(run for _, run in comparison.runs)
+    pictures: list[list[dict[str, Any]]] = [[], []]  # of the first seed, of the others
+    for group, run in comparison.runs:
+        first = run is group.runs[0]
+        which = group.label if first else f"{group.label}, seed {run.seed}"
+        drawn = [{**_rounded(vars(picture)), "label": which} for picture in run.pictures]
+        pictures[not first] += drawn
     return {
         "name": comparison.task,
         "quantities": [{"key": _key(quantity), "text": str(quantity)} for quantity in recorded],
         "charts": [_key(quantity) for quantity in first_quantities(comparison)],
         "target": _rounded(measure.target),
-        "targetQuantity": _key(Quantity(measure.split, measure.metric)),
-        "groups": [_group(group, recorded, colors) for group in comparison.groups],
-        "pictures": [_picture(group, picture) for group, run in first for picture in run.pictures],
-        "otherPictures": [
-            _picture(group, picture, f", seed {run.seed}")
-            for group, run in later
-            for picture in run.pictures
-        ],
+        "targetQuantity": _key(measure.quantity),
+        "groups": [_group(row, recorded, colors) for row in comparison.summaries],
+        "pictures": pictures[0],
+        "otherPictures": pictures[1],
     }
 
 
@@ -98,33 +91,30 @@ def _key(quantity: Quantity) -> str:
     return f"{quantity.split}/{quantity.name}"
 
 
-def _group(group: Group, recorded: Sequence[Quantity], colors: dict[str, int]) -> dict[str, Any]:
-    color, seeds = colors[group.label], len(group.runs)
+def _group(row: Summary, recorded: Sequence[Quantity], colors: dict[str, int]) -> dict[str, Any]:
+    group, seeds = row.group, len(row.group.runs)
+    told: dict[str, Any] = {"label": group.label, "color": colors[group.label], "seeds": seeds}
+    seconds, iterations = row.whole("seconds to target"), row.whole("iterations to target")
+    if seconds and iterations:
+        told["reached"] = _rounded({"seconds": seconds.mean, "iteration": iterations.mean})
     curves = {
         _key(quantity): _curve(joined, seeds)
         for quantity in recorded
         if (joined := band([table_of(run, quantity) for run in group.runs])) is not None
     }
-    return {"label": group.label, "color": color, "seeds": seeds, "curves": curves}
+    return told | {"curves": curves}
 
 
 def _curve(joined: Band, seeds: int) -> dict[str, Any]:
-    """The band as lists, without what goes without saying."""
-    told = {name: values for name, values in vars(joined).items() if name != "sd"}
-    curve = {name: _rounded(values.tolist()) for name, values in told.items()}
-    if joined.count.max() == 1:
-        curve = {name: curve[name] for name in ("iteration", "seconds", "mean", "count")}
-    if joined.count.min() == seeds:
-        del curve["count"]
-    return curve
-
-
-def _picture(group: Group, picture: Any, which: str = "") -> dict[str, Any]:
-    return {**_rounded(dataclasses.asdict(picture)), "label": group.label + which}
+    """Return the band as lists, without a spread of one seed and a count that is always all."""
+    spread = [] if joined.count.max() == 1 else ["low", "high", "below", "above"]
+    count = [] if joined.count.min() == seeds else ["count"]
+    names = ["iteration", "seconds", "mean", *spread, *count]
+    return {name: _rounded(getattr(joined, name).tolist()) for name in names}
 
 
 def _rounded(value: Any) -> Any:
-    """Six significant digits, which no screen shows; None for what is not finite."""
+    """Round to six significant digits; None for what is not finite."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,20 +1,20 @@
-"""Pictures that a run left behind: points, paths of states, densities on a grid."""
+"""Pictures in a run folder: points, paths of states, densities on a grid."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from snopt.lab.report.records import number
+import numpy as np
 
-T = TypeVar("T")
+from snopt.lab.report.records import HUGE, Floats
 
-# What fits on a screen; more would only make the page heavy.
+T = TypeVar("T", bound=Sequence[Any] | Floats)
+
+# More than a screen shows would only make the page heavy.
 MAX_POINTS, MAX_PATHS, MAX_TIMES, MAX_CELLS = 3000, 300, 60, 160
-
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,25 @@ class Picture:
 
     Attributes:
         kind: ``"points"``, ``"paths"`` or ``"grid"``.
-        title: Its title.
-        points: Points of the plane (kind ``points``).
-        paths: Paths, each a list of points in the order of time (kind ``paths``).
-        classes: Class of each point or path; empty when there are none.
-        extent: Left, right, bottom, top (kind ``grid``).
-        values: Rows from bottom to top (kind ``grid``).
+        title: title of the picture.
+        points: points of the plane (kind ``points``).
+        paths: paths, each a list of points in the order of time (kind ``paths``).
+        classes: class of each point or path; empty if there are none.
+        extent: left, right, bottom, top (kind ``grid``).
+        values: rows from bottom to top (kind ``grid``).
     """
 
     kind: str
     title: str
-    points: tuple[Point, ...] = ()
-    paths: tuple[tuple[Point, ...], ...] = ()
-    classes: tuple[int, ...] = ()
-    extent: tuple[float, ...] = ()
-    values: tuple[tuple[float, ...], ...] = ()
+    points: list[list[float]] = field(default_factory=list)
+    paths: list[list[list[float]]] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+    extent: list[float] = field(default_factory=list)
+    values: list[list[float]] = field(default_factory=list)
 
 
 def make_picture(content: dict[str, Any]) -> Picture | None:
-    """Check what a file in ``pictures/`` holds, and thin it to what a screen can show.
+    """Check the content of a file in ``pictures/``, and thin it to what a screen can show.
 
     Args:
         content: ``kind`` and ``title``, with ``points`` or ``paths`` and their ``classes``, or
@@ -52,69 +52,59 @@ def make_picture(content: dict[str, Any]) -> Picture | None:
 
     Example:
         >>> make_picture({"kind": "points", "title": "x(0)", "points": [[0, 1]], "classes": [2]})
-        Picture(kind='points', title='x(0)', points=((0.0, 1.0),), ..., classes=(2,), ...)
+        Picture(kind='points', title='x(0)', points=[[0.0, 1.0]], ..., classes=[2], ...)
         >>> make_picture({"kind": "points", "points": [[0, None]]}) is None
         True
     """
-    kind, title = content.get("kind"), str(content.get("title", ""))
-    make = {"points": _points, "paths": _paths, "grid": _grid}.get(str(kind))
+    make = {"points": _points, "paths": _paths, "grid": _grid}.get(str(content.get("kind")))
     try:
-        return make and make(title, content)
+        return make and Picture(content["kind"], str(content.get("title", "")), **make(content))
     except (TypeError, ValueError, KeyError):
         return None
 
 
-def _points(title: str, content: dict[str, Any]) -> Picture:
-    points = tuple(_point(point) for point in content["points"])
-    classes = _classes(content, len(points))
-    return Picture(
-        "points", title, points=_thin(points, MAX_POINTS), classes=_thin(classes, MAX_POINTS)
-    )
+def _points(content: dict[str, Any]) -> dict[str, Any]:
+    points = _array(content["points"], -1, 2)
+    return {
+        "points": _thin(points, MAX_POINTS).tolist(),
+        "classes": _thin(_classes(content, len(points)), MAX_POINTS),
+    }
 
 
-def _paths(title: str, content: dict[str, Any]) -> Picture:
-    paths = tuple(_path(path) for path in content["paths"])
+def _paths(content: dict[str, Any]) -> dict[str, Any]:
+    paths = [_array(path, -1, 2) for path in content["paths"]]
+    thinned = [[*_thin(path[:-1], MAX_TIMES).tolist(), path[-1].tolist()] for path in paths]
     classes = _classes(content, len(paths))
-    return Picture("paths", title, paths=_thin(paths, MAX_PATHS), classes=_thin(classes, MAX_PATHS))
+    return {"paths": _thin(thinned, MAX_PATHS), "classes": _thin(classes, MAX_PATHS)}
 
 
-def _grid(title: str, content: dict[str, Any]) -> Picture:
-    left, right, bottom, top = map(_finite, content["extent"])
-    rows = [tuple(map(_finite, row)) for row in _thin(content["values"], MAX_CELLS)]
-    if not rows or not rows[0] or len({len(row) for row in rows}) > 1:
-        raise ValueError("rows of different lengths")
+def _grid(content: dict[str, Any]) -> dict[str, Any]:
+    left, right, bottom, top = extent = _array(content["extent"], 4).tolist()
+    values = _thin(_thin(_array(content["values"], -1, -1), MAX_CELLS).T, MAX_CELLS).T
     if not (left < right and bottom < top):
         raise ValueError("an extent without area")
-    values = tuple(_thin(row, MAX_CELLS) for row in rows)
-    return Picture("grid", title, extent=(left, right, bottom, top), values=values)
+    return {"extent": extent, "values": values.tolist()}
 
 
-def _finite(value: object) -> float:
-    as_float = number(value)
-    if as_float is None or not math.isfinite(as_float):
-        raise ValueError(f"{value!r} is not a finite number")
-    return as_float
+def _classes(content: dict[str, Any], count: int) -> list[int]:
+    if not count:
+        raise ValueError("nothing to draw")
+    return [int(k) for k in _array(content["classes"], count)] if content.get("classes") else []
 
 
-def _point(values: Sequence[object]) -> Point:
-    x, y = values
-    return _finite(x), _finite(y)
+def _array(values: object, *shape: int) -> Floats:
+    """Return finite numbers as an array of this shape, where -1 is any size but 0."""
+    array = np.array(values)  # a ValueError for rows of different lengths
+    fits = len(array.shape) == len(shape) and all(
+        n in (m, -1) for n, m in zip(shape, array.shape, strict=True)
+    )
+    if not fits or not array.size or array.dtype.kind not in "iuf":
+        raise ValueError(f"{array.dtype} of shape {array.shape}")
+    if not (abs(array) <= HUGE).all():
+        raise ValueError("a number that is not finite")
+    return array.astype(np.float64)
 
 
-def _path(values: Sequence[Sequence[object]]) -> tuple[Point, ...]:
-    if not values:
-        raise ValueError("a path without points")
-    last = _point(values[-1])
-    return (*(_point(point) for point in _thin(values[:-1], MAX_TIMES)), last)
-
-
-def _classes(content: dict[str, Any], count: int) -> tuple[int, ...]:
-    classes = tuple(int(_finite(value)) for value in content.get("classes") or ())
-    if not count or (classes and len(classes) != count):
-        raise ValueError("nothing to draw, or not as many classes as things to draw")
-    return classes
-
-
-def _thin(items: Sequence[T], limit: int) -> tuple[T, ...]:
-    """Every k-th item, so that at most ``limit`` remain."""
-    return tuple(items[:: max(1, math.ceil(len(items) / limit))])
+def _thin(items: T, limit: int) -> T:
+    """Take every k-th item, so that at most ``limit`` remain."""
+    return items[:: max(1, math.ceil(len(items) / limit))]  # type: ignore[return-value]

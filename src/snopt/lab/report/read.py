@@ -25,13 +25,13 @@ class Run:
     """One run folder.
 
     Attributes:
-        folder: Where it is.
-        config: Its ``config.json``; empty when that could not be read.
-        environment: Its ``environment.json``, likewise.
-        records: Its ``metrics.jsonl``, likewise.
-        pictures: What is in ``pictures/``.
-        problems: One sentence per missing or damaged file.
-        is_run: Whether there is a run in the folder at all.
+        folder: where it is.
+        config: its ``config.json``; empty if that could not be read.
+        environment: its ``environment.json``, likewise.
+        records: its ``metrics.jsonl``, likewise.
+        pictures: the content of ``pictures/``.
+        problems: one sentence per missing or damaged file.
+        is_run: whether there is a run in the folder at all.
     """
 
     folder: Path
@@ -55,10 +55,8 @@ class Run:
 
     @property
     def seed(self) -> int | None:
-        """The seed, if the config or the folder's name gives it."""
-        train = self.config.get("train")
-        in_train = train.get("seed") if isinstance(train, dict) else None
-        for value in (number(self.config.get("seed")), number(in_train)):
+        """The seed, if the config or the folder's name has it."""
+        for value in (number(self.config.get("seed")), number(self.trained("seed"))):
             if value is not None and value.is_integer():
                 return int(value)
         in_name = re.search(r"-seed(\d{1,9})$", self.folder.absolute().name)
@@ -73,25 +71,28 @@ class Run:
             return "unfinished"
         return "no records" if self.is_run else "no run"
 
-    def told(self, name: str) -> object:
-        """A setting of the config, or of the experiment that it describes."""
-        experiment = self.config.get("experiment")
-        inner = experiment if isinstance(experiment, dict) else {}
-        return self.config.get(name, inner.get(name))
+    def setting(self, name: str) -> object:
+        """Return a setting of the config, or of the experiment in it."""
+        return self.config.get(name, _object_of(self.config.get("experiment")).get(name))
+
+    def trained(self, name: str) -> object:
+        """Return a setting of the training loop."""
+        return _object_of(self.config.get("train")).get(name)
 
     @property
     def command(self) -> str:
-        """The command line that started the run; empty when it is not recorded."""
+        """The command line that started the run; empty if it is not recorded."""
         command = self.environment.get("command", "")
-        if isinstance(command, list):
-            return shlex.join(str(part) for part in command)
-        return str(command)
+        return shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+
+
+def _object_of(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _name_of(value: object) -> str:
-    """A name given as a string, or as the ``name`` of a mapping."""
-    if isinstance(value, dict):
-        value = value.get("name")
+    """Return a name: a string, or the ``name`` of a mapping."""
+    value = _object_of(value).get("name", value)
     return value if isinstance(value, str) else ""
 
 
@@ -99,7 +100,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
     """Read run folders; damage is noted in ``problems``, and raises nothing.
 
     Args:
-        paths: Run folders, or folders that hold run folders at any depth.
+        paths: run folders, or folders that hold run folders at any depth.
 
     Returns:
         One run per run folder, each once, in the order of the paths and by name within them.
@@ -114,15 +115,14 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
         'config.json is missing'
     """
     folders: dict[str, Path] = {}
-    runs = []
+    others = []
     for path in map(Path, paths):
-        found = list(run_folders(path))
+        found = {os.path.realpath(folder): folder for folder in run_folders(path)}
+        folders |= found
         if not found:
-            there = path.is_dir()
-            problem = "no run folder in here" if there else "no such folder"
-            runs.append(Run(path, problems=[problem], is_run=False))
-        folders.update({os.path.realpath(folder): folder for folder in found})
-    return [*map(read_run, folders.values()), *runs]
+            problem = "no run folder in here" if path.is_dir() else "no such folder"
+            others.append(Run(path, problems=[problem], is_run=False))
+    return [*map(read_run, folders.values()), *others]
 
 
 def run_folders(path: Path) -> Iterator[Path]:
@@ -147,18 +147,14 @@ def read_run(folder: Path) -> Run:
     if records is not None:
         run.records = records
         run.problems += _troubles(run)
-    for path in sorted((folder / "pictures").glob("*.json")):
-        name = f"pictures/{path.name}"
-        picture = make_picture(_read(run, name, _object) or {})
-        if picture is not None:
-            run.pictures.append(picture)
-        elif not any(problem.startswith(name) for problem in run.problems):
-            run.problems.append(f"{name} is not a picture that can be drawn")
+    paths = sorted((folder / "pictures").glob("*.json"))
+    pictures = [_read(run, f"pictures/{path.name}", _picture) for path in paths]
+    run.pictures = [picture for picture in pictures if picture is not None]
     return run
 
 
 def _troubles(run: Run) -> list[str]:
-    """What its records say went wrong."""
+    """Return what went wrong according to the records."""
     records = run.records
     found = [f"metrics.jsonl: {problem}" for problem in records.problems]
     if records.skipped:
@@ -192,3 +188,10 @@ def _object(file: BinaryIO) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     return content
+
+
+def _picture(file: BinaryIO) -> Picture:
+    picture = make_picture(_object(file))
+    if picture is None:
+        raise ValueError("not a picture that can be drawn")
+    return picture

@@ -1,4 +1,4 @@
-"""The curves in a ``metrics.jsonl``; damaged lines are reported and left out."""
+"""The curves in a ``metrics.jsonl``; damaged lines are reported and skipped."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from snopt.lab.train.record import parse_line
 
 Floats = NDArray[np.float64]
 
-# The split under which the records of training steps go.
+# The split that names the records of training steps.
 STEPS = "training"
-# Fields of a step that place it, and are not measured.
+# Fields of a step that say where it is, and are not measured.
 PLACES = {"kind", "iteration", "epoch", "seconds", "time"}
 # Steps beyond twice this number are thinned: no curve shows so many.
 KEPT_STEPS = 5_000
@@ -27,15 +27,15 @@ HUGE = 1e300
 
 
 class Series:
-    """Numbers recorded over a run, in columns; NaN where a record lacks one.
+    """Numbers recorded during a run, in columns; NaN where a record lacks one.
 
     Args:
-        keep: Thin the records, evenly, so that fewer than twice this number remain.
+        keep: thin the records, evenly, so that fewer than twice this number remain.
 
     Attributes:
-        iteration: Updates done by each record.
-        seconds: Training seconds by then, evaluation not counted.
-        values: Columns by name.
+        iteration: updates done by each record.
+        seconds: training seconds by then, without evaluation.
+        values: columns by name.
     """
 
     def __init__(self, keep: int | None = None) -> None:
@@ -50,7 +50,7 @@ class Series:
         return [self.iteration, self.seconds, *self.values.values()]
 
     def skips(self) -> bool:
-        """Count one more record, and tell whether thinning leaves it out."""
+        """Count one more record, and return whether thinning skips it."""
         self._seen += 1
         return (self._seen - 1) % self._stride != 0
 
@@ -75,16 +75,11 @@ class Series:
             del column[end:]
 
     def table(self, name: str) -> Floats:
-        """Return rows (iteration, seconds, value); values that are not finite are left out."""
+        """Return rows (iteration, seconds, value) of the values that are finite."""
         if name not in self.values:
             return np.empty((0, 3))
-        columns = (self.iteration, self.seconds, self.values[name])
-        rows = np.column_stack([np.array(column, dtype=np.float64) for column in columns])
+        rows = np.array([self.iteration, self.seconds, self.values[name]], dtype=np.float64).T
         return rows[np.isfinite(rows[:, 2])]
-
-
-def _steps() -> Series:
-    return Series(keep=KEPT_STEPS)
 
 
 @dataclass
@@ -92,14 +87,14 @@ class Records:
     """The content of a ``metrics.jsonl``, without what resumed runs wrote twice.
 
     Attributes:
-        steps: One record per recorded update, thinned in long runs.
-        evals: Evaluations by split, all of them.
-        skipped: Iterations whose update was skipped, with the reason.
-        end: The end record, or None when the run has not ended.
-        problems: One sentence for each kind of damage.
+        steps: one record per recorded update, thinned in long runs.
+        evals: evaluations by split, all of them.
+        skipped: iterations whose update was skipped, with the reason.
+        end: the end record, or None if the run has not ended.
+        problems: one sentence for each kind of damage.
     """
 
-    steps: Series = field(default_factory=_steps)
+    steps: Series = field(default_factory=lambda: Series(keep=KEPT_STEPS))
     evals: dict[str, Series] = field(default_factory=dict)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     end: dict[str, Any] | None = None
@@ -114,14 +109,13 @@ class Records:
         self.end = None
         for series in (self.steps, *self.evals.values()):
             series.rewind(iteration)
-        while self.skipped and self.skipped[-1][0] > iteration:
-            self.skipped.pop()
+        self.skipped = [skip for skip in self.skipped if skip[0] <= iteration]
 
     def add(self, line: dict[str, Any]) -> None:
         """Add one line.
 
         Raises:
-            ValueError: The line lacks what its kind needs; nothing was added.
+            ValueError: if the line lacks what its kind needs; nothing was added.
         """
         kind = line.get("kind")
         if kind == "start":
@@ -150,11 +144,11 @@ class Records:
 
 
 def number(value: object) -> float | None:
-    """The value as a float if it is a number, and None if it is anything else.
+    """Return the value as a float if it is a number, and None if it is anything else.
 
     Returns:
-        A float, maybe NaN, infinite if it is beyond ``HUGE``; None for strings, lists, booleans
-        and null.
+        A float, which may be NaN, and is infinite beyond ``HUGE``; None for strings, lists,
+        booleans and null.
 
     Example:
         >>> number(3), number("3"), number(True), number(10**400), number(-1e308)
@@ -168,11 +162,11 @@ def number(value: object) -> float | None:
 
 
 def numbers(values: dict[str, Any], leave_out: Iterable[str] = ()) -> dict[str, float]:
-    """The numbers among ``values``; a list gives one entry per element.
+    """Return the numbers among ``values``; a list makes one entry per element.
 
     Args:
-        values: Names and what a JSON file held under them.
-        leave_out: Names to skip.
+        values: content of a JSON object.
+        leave_out: names to skip.
 
     Example:
         >>> numbers({"loss": 2, "note": "x", "horizon": [1.0], "lr": [0.1, 0.2]})
@@ -180,18 +174,15 @@ def numbers(values: dict[str, Any], leave_out: Iterable[str] = ()) -> dict[str, 
     """
     found: dict[str, float] = {}
     for name, value in values.items():
-        if name in leave_out:
-            continue
         parts = value if isinstance(value, list) else [value]
-        for k, part in enumerate(parts, start=1):
-            as_float = number(part)
-            if as_float is not None:
+        for k, part in enumerate([] if name in leave_out else parts, start=1):
+            if (as_float := number(part)) is not None:
                 found[name if len(parts) == 1 else f"{name} {k}"] = as_float
     return found
 
 
 def _place(line: dict[str, Any]) -> tuple[int, float]:
-    """Iteration and seconds of a line, which every curve needs."""
+    """Return iteration and seconds of a line, which every curve needs."""
     iteration, seconds = number(line.get("iteration")), number(line.get("seconds"))
     if iteration is None or seconds is None or not math.isfinite(iteration + seconds):
         raise ValueError("without an iteration or its seconds")
@@ -204,11 +195,11 @@ def parse_records(lines: Iterable[bytes]) -> Records:
     r"""Read the lines of a ``metrics.jsonl``, one at a time.
 
     Args:
-        lines: The file; a last line without its newline is one that was being written.
+        lines: the file; a last line without its newline is one that was being written.
 
     Returns:
         What could be read, with a note on everything that could not. Lines of steps that thinning
-        leaves out are not parsed, and their damage is not noticed.
+        skips are not parsed, and their damage is not noticed.
 
     Example:
         >>> step = b'{"kind":"step","iteration":1,"seconds":0.5,"loss":2.0}\n'
@@ -218,20 +209,19 @@ def parse_records(lines: Iterable[bytes]) -> Records:
     """
     records = Records()
     faults: dict[str, list[int]] = {}
-    left_out: tuple[int, bytes] | None = None
 
     def read(place: int, line: bytes) -> None:
-        entry = parse_line(line.decode("utf-8", errors="replace"))
         try:
+            entry = parse_line(line.decode("utf-8", errors="replace"))
+            if entry is None and not line.endswith(b"\n"):
+                raise ValueError("torn: the run was stopped while writing it")
             if entry is None:
-                torn = not line.endswith(b"\n")
-                raise ValueError(
-                    "torn: the run was stopped while writing it" if torn else "not a JSON object"
-                )
+                raise ValueError("not a JSON object")
             records.add(entry)
         except ValueError as fault:
             faults.setdefault(str(fault), []).append(place)
 
+    left_out: tuple[int, bytes] | None = None
     for place, line in enumerate(lines, start=1):
         whole_step = line.startswith(b'{"kind": "step"') and line.endswith(b"}\n")
         if whole_step and b'"skipped"' not in line and records.steps.skips():
@@ -239,13 +229,12 @@ def parse_records(lines: Iterable[bytes]) -> Records:
         elif not line.isspace():
             left_out = None
             read(place, line)
-    if left_out is not None:  # The last step tells how long the run was.
+    if left_out is not None:  # the last step says how long the run was
         read(*left_out)
-    records.problems = [_sentence(fault, where) for fault, where in faults.items()]
+    records.problems = [
+        f"line {where[0]} is {fault}"
+        if len(where) == 1
+        else f"{len(where)} lines are {fault} (the first is line {where[0]})"
+        for fault, where in faults.items()
+    ]
     return records
-
-
-def _sentence(fault: str, where: list[int]) -> str:
-    if len(where) == 1:
-        return f"line {where[0]} is {fault}"
-    return f"{len(where)} lines are {fault} (the first is line {where[0]})"

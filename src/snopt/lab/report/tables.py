@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,30 +45,38 @@ class Comparison:
     """The runs of one task, side by side.
 
     Attributes:
-        task: Name of the task.
-        groups: Its groups.
-        measure: What they are compared by.
-        summaries: One per group.
+        task: name of the task.
+        measure: what its groups are compared by.
+        summaries: one per group.
     """
 
     task: str
-    groups: list[Group]
     measure: Measure
     summaries: list[Summary]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of the task."""
+        return [row.group for row in self.summaries]
+
+    @property
+    def runs(self) -> list[tuple[Group, Run]]:
+        """Every run, with its group."""
+        return [(group, run) for group in self.groups for run in group.runs]
 
 
 def compare(
     runs: Iterable[Run], *, baseline: str | None = None, target: float | None = None
 ) -> list[Comparison]:
-    """Set the runs of each task side by side.
+    """Compare the runs of each task.
 
     Args:
-        runs: The runs.
-        baseline: Label of the group that ratios refer to; default Adam.
-        target: Value of the metric whose time is taken; default that of the training.
+        runs: the runs.
+        baseline: label of the group that ratios refer to; default Adam.
+        target: value of the metric whose time is taken; default that of the training.
 
     Raises:
-        UnknownName: No task has a group of the label ``baseline``.
+        UnknownName: if no task has a group of the label ``baseline``.
     """
     by_task = group_runs(runs)
     labels = {group.label for groups in by_task.values() for group in groups}
@@ -76,13 +85,12 @@ def compare(
     found = []
     for task, groups in by_task.items():
         measure = measure_of(groups, baseline=baseline, target=target)
-        summaries = [summarize(group, measure) for group in groups]
-        found.append(Comparison(task, groups, measure, summaries))
+        found.append(Comparison(task, measure, [summarize(group, measure) for group in groups]))
     return found
 
 
 def number_text(value: float) -> str:
-    """A number with four digits that mean something.
+    """Write a number with four significant digits.
 
     Example:
         >>> [number_text(x) for x in (0.98765, 1234.5, 0.0000123, 20000.0, float("nan"))]
@@ -94,7 +102,7 @@ def number_text(value: float) -> str:
 
 
 def stat_text(stat: Stat | None) -> str:
-    """Mean and deviation, with the digits that the deviation leaves to the mean.
+    """Write mean and deviation, with as many digits as the deviation justifies.
 
     Example:
         >>> stat_text(Stat(0.98213, 0.00321, 3)), stat_text(Stat(12.0, 0.0, 1)), stat_text(None)
@@ -112,11 +120,11 @@ def stat_text(stat: Stat | None) -> str:
 
 
 def summary_table(comparison: Comparison) -> Table:
-    """One row per optimizer."""
+    """Make a table with one row per optimizer."""
     measure, summaries = comparison.measure, comparison.summaries
     columns: dict[str, list[Cell]] = {
         "optimizer": [row.group.label for row in summaries],
-        "seeds": [Marked(str(len(row.group.runs)), _states_text(row)) for row in summaries],
+        "seeds": [Marked(str(len(g.runs)), _states_text(g)) for g in comparison.groups],
     }
     headings = {
         "final": f"final {measure.final_split} {measure.metric}",
@@ -134,13 +142,14 @@ def _summary_caption(measure: Measure) -> str:
     return (
         f"{target}Mean ± standard deviation over seeds; × is the ratio to {measure.baseline}. "
         "The best of a column is marked if it differs from all others by more than the "
-        "deviations. Seconds count training, not evaluation. An iteration's seconds and "
-        "evaluations of the field (NFE) are medians over the run, memory is the peak."
+        "deviations and by 2 %. Seconds count training, not evaluation. An iteration's seconds "
+        "and evaluations of the field (NFE) are medians over the run, memory is the peak."
     )
 
 
 def _cells(comparison: Comparison, name: str) -> list[Cell]:
-    best, rivals = _winner(comparison, name)
+    ranked = _ranked(comparison, name)
+    clear = len(ranked) > 0 and all(differ(ranked[0][1], stat) for _, stat in ranked[1:])
     by_label = {row.group.label: row for row in comparison.summaries}
     base = by_label[comparison.measure.baseline].stats[name]
     cells: list[Cell] = []
@@ -153,127 +162,86 @@ def _cells(comparison: Comparison, name: str) -> list[Cell]:
             notes.append(f"{stat.mean / base.mean:.2f}×")
         if stat.count < seeds:
             notes.append(f"{stat.count} of {seeds} seeds")
-        alone = row is best and not rivals and len(comparison.summaries) > 1
-        cells.append(Marked(stat_text(stat), ", ".join(notes), alone))
+        best = clear and row is ranked[0][0] and len(comparison.summaries) > 1
+        cells.append(Marked(stat_text(stat), ", ".join(notes), best))
     return cells
 
 
-def _winner(comparison: Comparison, name: str) -> tuple[Summary | None, list[Summary]]:
-    """Who is best in a column, of those whose seeds all have the number; and who is as good."""
+def _ranked(comparison: Comparison, name: str) -> list[tuple[Summary, Stat]]:
+    """Return the groups of which every seed has a number, best first."""
     whole = [(row, stat) for row in comparison.summaries if (stat := row.whole(name)) is not None]
-    if not whole:
-        return None, []
     most = name not in COSTS and comparison.measure.mode == "max"
-    best, top = (max if most else min)(whole, key=lambda pair: pair[1].mean)
-    alike = [row for row, stat in whole if not differ(top, stat, cost=name in COSTS)]
-    return best, [row for row in alike if row is not best]
+    return sorted(whole, key=lambda pair: pair[1].mean, reverse=most)
 
 
-def _states_text(row: Summary) -> str:
-    if len(row.states) == 1:
-        return next(iter(row.states))
-    return ", ".join(f"{count} {state}" for state, count in row.states.items())
+def _states_text(group: Group) -> str:
+    states = Counter(run.state for run in group.runs)
+    if len(states) == 1:
+        return next(iter(states))
+    return ", ".join(f"{count} {state}" for state, count in states.items())
 
 
 def runs_table(comparisons: Sequence[Comparison]) -> Table:
-    """One row per run.
-
-    Returns:
-        The table, in the order of the comparisons.
-    """
-    rows: list[list[Cell]] = [
-        [
-            comparison.task,
-            group.label,
-            NOTHING if run.seed is None else str(run.seed),
-            Marked(run.state, "see problems" if run.problems else ""),
-            *_progress(run),
-            _value_text(final_value(run, comparison.measure)),
-            _value_text(best_value(run, comparison.measure)),
-            "/".join(run.folder.parts[-2:]),
-        ]
-        for comparison in comparisons
-        for group in comparison.groups
-        for run in group.runs
-    ]
+    """Make a table with one row per run."""
+    rows: list[list[Cell]] = []
+    for comparison in comparisons:
+        for group, run in comparison.runs:
+            steps, measure = run.records.steps, comparison.measure
+            values = [
+                run.seed,
+                steps.iteration[-1] if len(steps) else None,
+                steps.seconds[-1] if len(steps) else None,
+                final_value(run, measure),
+                best_value(run, measure),
+            ]
+            seed, *rest = (
+                NOTHING if v is None else str(v) if isinstance(v, int) else number_text(v)
+                for v in values
+            )
+            state = Marked(run.state, "see problems" if run.problems else "")
+            where = "/".join(run.folder.parts[-2:])
+            rows.append([comparison.task, group.label, seed, state, *rest, where])
     columns = ["task", "optimizer", "seed", "state", "iterations", "seconds"]
     return Table("", [*columns, "final metric", "best metric", "folder"], rows)
 
 
-def _progress(run: Run) -> tuple[str, str]:
-    steps = run.records.steps
-    if not len(steps):
-        return NOTHING, NOTHING
-    return str(steps.iteration[-1]), number_text(steps.seconds[-1])
-
-
-def _value_text(value: float | None) -> str:
-    return NOTHING if value is None else number_text(value)
-
-
 def problems_table(runs: Sequence[Run]) -> Table | None:
-    """What was missing or damaged.
-
-    Returns:
-        A row per problem, or None without problems.
-    """
+    """Make a table with one row per problem; None without problems."""
     rows: list[list[Cell]] = [[str(run.folder), text] for run in runs for text in run.problems]
     return Table("", ["folder", "problem"], rows) if rows else None
 
 
 def headline(comparison: Comparison) -> str:
-    """The comparison in a sentence.
+    """Describe the comparison in a sentence.
 
     Returns:
-        Who reached the target first, or else who came out best, with the spread over seeds; no one
-        is named the winner where others are within that spread.
+        Who reached the target first, or else who ended best, with the spread over seeds. No one
+        is named where others are within that spread or 2 %.
     """
-    name, measure = "seconds to target", comparison.measure
-    timed = [row for row in comparison.summaries if row.whole(name) is not None]
-    if len(timed) < 2 or not measure.target_text:
-        return _best_final(comparison)
-    best, rivals = _winner(comparison, name)
-    assert best is not None
-    others = sorted((row for row in timed if row is not best), key=lambda row: _mean(row, name))
-    late = [row.group.label for row in comparison.summaries if row not in timed]
-    missed = f" Not every seed of {_listed(late)} reached it." if late else ""
-    if rivals:
-        told = ", ".join(_told(row, name, " s") for row in (best, *rivals))
-        return f"No clear first to {measure.target_text}: {told}.{missed}"
-    baseline = [row for row in others if row.group.label == measure.baseline]
-    told = "".join(
-        f"; {row.group.label} took {_mean(row, name) / _mean(best, name):.2f} times as long"
-        for row in baseline or others[:1]
-        if _mean(best, name) > 0
-    )
-    time = f"{stat_text(best.stats[name])} s"
-    return f"{best.group.label} was first to {measure.target_text}, in {time}{told}.{missed}"
-
-
-def _best_final(comparison: Comparison) -> str:
-    measure = comparison.measure
-    ended = [row for row in comparison.summaries if row.stats["final"] is not None]
-    best, rivals = _winner(comparison, "final")
-    if not ended:
+    measure, summaries = comparison.measure, comparison.summaries
+    name, what, unit = "seconds to target", f"time to {measure.target_text}", " s"
+    late = [row.group.label for row in summaries if row.whole(name) is None]
+    timed = len(summaries) - len(late) > 1 and bool(measure.target_text)
+    if not timed:
+        name, what, unit, late = "final", f"{measure.final_split} {measure.metric}", "", []
+    some = [(row, stat) for row in summaries if (stat := row.stats[name]) is not None]
+    ranked = _ranked(comparison, name) or some[:1]
+    if not ranked:
         return "Nothing has been evaluated yet."
-    value = f"{measure.final_split} {measure.metric}"
-    if best is None or len(ended) == 1:
-        row = best or ended[0]
-        return f"{row.group.label}: {value} {stat_text(row.stats['final'])}."
+    (best, top), *others = ranked
+
+    def told(row: Summary, stat: Stat) -> str:
+        return f"{row.group.label} {stat_text(stat)}{unit}"
+
+    missed = f" Not every seed of {' and '.join(late)} reached it." if late else ""
+    if not others:
+        return f"{what[0].upper()}{what[1:]}: {told(best, top)}.{missed}"
+    rivals = [pair for pair in others if not differ(top, pair[1])]
     if rivals:
-        told = ", ".join(_told(row, "final") for row in (best, *rivals))
-        return f"No clear best {value}: {told}."
-    return f"{best.group.label} ended with the best {value}: {stat_text(best.stats['final'])}."
-
-
-def _mean(row: Summary, name: str) -> float:
-    stat = row.stats[name]
-    return math.nan if stat is None else stat.mean
-
-
-def _told(row: Summary, name: str, unit: str = "") -> str:
-    return f"{row.group.label} {stat_text(row.stats[name])}{unit}"
-
-
-def _listed(labels: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
+        listed = ", ".join(told(*pair) for pair in ((best, top), *rivals))
+        return f"Similar {what}, within the spread or 2 %: {listed}.{missed}"
+    if not timed:
+        return f"Best {what}: {told(best, top)}."
+    rival, slow = next((p for p in others if p[0].group.label == measure.baseline), others[0])
+    ratio = f"{slow.mean / top.mean:.2f} times as long" if top.mean else stat_text(slow) + unit
+    return f"Shortest {what}: {told(best, top)}; {rival.group.label} took {ratio}.{missed}"

@@ -1,4 +1,4 @@
-"""From run folders to a report on disk."""
+"""Write a report of run folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snopt.lab.report.figures import write_figures
 from snopt.lab.report.html import build_html
 from snopt.lab.report.markdown import build_markdown
 from snopt.lab.report.read import Run, read_runs
-from snopt.lab.report.tables import compare
+from snopt.lab.report.tables import Comparison, compare
 
 FORMATS = ("html", "markdown")
 
@@ -29,19 +29,19 @@ def write_report(
     """Read run folders and write a report about them.
 
     Args:
-        paths: Run folders, or folders that hold run folders.
-        out: File to write. Markdown's figures go to a folder next to it, ``<out>_figures``.
-        format: ``"html"``, one page that needs nothing else, or ``"markdown"``.
-        title: Title; default the names of the tasks.
-        baseline: Label of the optimizer that ratios refer to; default Adam.
-        target: Value of the metric whose time is taken; default that of the training, or else
+        paths: run folders, or folders that hold run folders.
+        out: file to write. Markdown's figures go to a folder next to it, ``<out>_figures``.
+        format: ``"html"``, one self-contained page, or ``"markdown"``.
+        title: title; default the names of the tasks.
+        baseline: label of the optimizer that ratios refer to; default Adam.
+        target: value of the metric whose time is taken; default that of the training, or else
             what every seed of the baseline reached.
 
     Returns:
         The file that was written.
 
     Raises:
-        UnknownName: An unknown format, or no run of the label ``baseline``.
+        UnknownName: if the format is unknown, or no run has the label ``baseline``.
 
     Example:
         >>> import tempfile
@@ -52,33 +52,24 @@ def write_report(
     if format not in FORMATS:
         raise unknown("report format", format, FORMATS)
     runs, out = read_runs(paths), Path(out)
-    title = title or _title(runs)
+    tasks = ", ".join(dict.fromkeys(run.task for run in runs if run.is_run))
+    title = title or (f"Training runs: {tasks}" if tasks else "Training runs")
     if format == "html":
         text = build_html(runs, title, baseline=baseline, target=target)
     else:
-        text = _markdown(runs, out, title, baseline, target)
+        text = _markdown(runs, compare(runs, baseline=baseline, target=target), title, out)
     out.parent.mkdir(parents=True, exist_ok=True)
     # Folder names need not be Unicode.
     out.write_bytes(text.encode("utf-8", errors="replace"))
     return out
 
 
-def _title(runs: Sequence[Run]) -> str:
-    tasks = dict.fromkeys(run.task for run in runs if run.is_run)
-    return f"Training runs: {', '.join(tasks)}" if tasks else "Training runs"
-
-
-def _markdown(
-    runs: Sequence[Run], out: Path, title: str, baseline: str | None, target: float | None
-) -> str:
-    comparisons = compare(runs, baseline=baseline, target=target)
+def _markdown(runs: Sequence[Run], comparisons: Sequence[Comparison], title: str, out: Path) -> str:
     folder = out.with_name(f"{out.stem}_figures")
+    figures, missing = {}, ""
     try:
-        figures = {
-            task: [quote(f"{folder.name}/{path.name}") for path in drawn]
-            for task, drawn in write_figures(comparisons, folder).items()
-        }
-    except ImportError as error:
-        # The tables are worth having without the figures, if the text says what is missing.
-        return build_markdown(runs, comparisons, title, {}) + f"\nNo figures: {error}.\n"
-    return build_markdown(runs, comparisons, title, figures)
+        for task, drawn in write_figures(comparisons, folder).items():
+            figures[task] = [quote(f"{folder.name}/{path.name}") for path in drawn]
+    except ImportError as error:  # the tables are useful without the figures
+        missing = f"\nNo figures: {error}.\n"
+    return build_markdown(runs, comparisons, title, figures) + missing

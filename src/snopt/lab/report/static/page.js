@@ -1,69 +1,68 @@
-// Puts charts and pictures into the page, and wires the controls that a task's charts share.
+// Puts charts and pictures into the page, and connects the controls that a task's charts share.
 
-function choice(name, options, current, onPick) {
-  const pick = (value) => {
-    for (const button of buttons) {
-      button.setAttribute("aria-pressed", String(button.dataset[name] === value));
-    }
-    onPick(value);
-  };
-  const buttons = options.map(([value, text, title]) => (
-    toggleButton(text, title, value === current, () => pick(value), { [name]: value })
-  ));
-  const group = element("div", { className: "choice" }, buttons);
-  group.setAttribute("role", "group");
-  return group;
-}
-
-function makeToolbar(view, redraw, severalSeeds) {
+function makeToolbar(view, changed, severalSeeds) {
   const set = (name) => (value) => {
     view[name] = value;
-    redraw();
+    changed();
   };
   const logX = toggleButton("log x", "Logarithmic horizontal axis", view.logX, () => {
     view.logX = !view.logX;
-    logX.setAttribute("aria-pressed", String(view.logX));
-    redraw();
+    press(logX, view.logX);
+    changed();
   }, { log: "x" });
+  const amount = element("output", { textContent: `${view.smooth} %` });
+  const smooth = slider("Smoothing, in percent of the iterations", {
+    min: 0, max: MOST_SMOOTH, step: 1, value: view.smooth, data: { smooth: "" },
+  }, (value) => {
+    amount.textContent = `${value} %`;
+    set("smooth")(value);
+  });
   const parts = [
-    choice("axis", [
+    choice("axis", "Horizontal axis", [
       ["seconds", "seconds", "Against seconds of training"],
       ["iteration", "iterations", "Against iterations"],
     ], view.axis, set("axis")),
     logX,
   ];
   if (severalSeeds) {
-    parts.push(choice("spread", [
+    parts.push(choice("spread", "Bands", [
       ["sd", "± sd", "Bands of one standard deviation over seeds, within their range"],
       ["range", "min–max", "Bands from the lowest to the highest seed"],
-      ["none", "no band", "Means alone"],
+      ["none", "no band", "Means only"],
     ], view.spread, set("spread")));
   }
-  return element("div", { className: "toolbar" }, parts);
+  const title = "Mean over a window of so many percent of the iterations";
+  parts.push(element("label", { className: "smooth", title }, ["smoothing", smooth, amount]));
+  return element("div", { className: "toolbar", role: "toolbar", ariaLabel: "Curves" }, parts);
 }
 
-function makeLegend(task, view, redraw) {
-  return element("div", { className: "legend" }, task.groups.map((group) => {
-    const button = toggleButton("", "Show or hide this curve", true, () => {
+function makeLegend(task, view, changed) {
+  const buttons = task.groups.map((group) => {
+    const shown = () => !view.hidden.has(group.label);
+    const node = toggleButton("", "Show or hide this curve", shown(), () => {
       if (!view.hidden.delete(group.label)) view.hidden.add(group.label);
-      button.setAttribute("aria-pressed", String(!view.hidden.has(group.label)));
-      redraw();
+      press(node, shown());
+      changed();
     }, { legend: group.label });
-    button.className = colorClass(group);
-    button.append(element("i"), group.label);
-    return button;
-  }));
+    node.className = colorClass(group);
+    node.append(element("i"), group.label);
+    return node;
+  });
+  return element("div", { className: "legend", role: "group", ariaLabel: "Curves shown" }, buttons);
 }
 
-function showTask(task, root) {
-  const view = { axis: "seconds", logX: false, spread: "sd", hidden: new Set() };
-  const charts = task.charts.map((key) => new Chart(task, view, key));
-  const redraw = () => charts.forEach((chart) => chart.draw());
+function showTask(task, root, view, moved) {
+  const charts = view.charts.map((drawn) => new Chart(task, view, drawn, moved));
+  const changed = () => {
+    charts.forEach((chart) => chart.draw());
+    moved();
+  };
+  root.replaceChildren();
   if (charts.length) {
     root.append(
       element("div", { className: "controls" }, [
-        makeLegend(task, view, redraw),
-        makeToolbar(view, redraw, task.groups.some((group) => group.seeds > 1)),
+        makeLegend(task, view, changed),
+        makeToolbar(view, changed, task.groups.some((group) => group.seeds > 1)),
       ]),
       element("div", { className: "charts" }, charts.map((chart) => chart.root)),
     );
@@ -71,14 +70,47 @@ function showTask(task, root) {
   return { name: task.name, view, charts };
 }
 
-function showPictures(pictures, root) {
-  root.append(...pictures.map((picture) => new FlowPicture(picture).root));
+function showPictures(task, pictures, root) {
+  root.append(...pictures.map((picture) => new FlowPicture(task, picture).root));
+}
+
+function makeShare() {
+  const told = element("span", { className: "soft", role: "status" });
+  const copy = button("Copy link to this view", "The address holds every choice made here", () => {
+    const done = navigator.clipboard?.writeText(location.href) ?? Promise.reject();
+    done.then(
+      () => { told.textContent = "Copied."; },
+      () => { told.textContent = "Copy the address of this page: it holds every choice."; },
+    );
+  }, { copy: "" });
+  return element("p", { className: "toolbar" }, [copy, told]);
 }
 
 const report = JSON.parse(document.getElementById("report-data").textContent);
-const shown = report.tasks.map((task, k) => {
-  showPictures(task.pictures, document.querySelector(`[data-pictures="${k}"]`));
-  showPictures(task.otherPictures, document.querySelector(`[data-other-pictures="${k}"]`));
-  return showTask(task, document.querySelector(`[data-charts="${k}"]`));
+const runs = configurations();
+window.snoptReport = {};
+
+// Draw what the address says: when the page opens, and when the reader enters another address.
+function show() {
+  const address = readAddress();
+  const picked = (address.get("compare") ?? "").split(".").map(Number);
+  const pair = [0, 1].map((k) => (picked[k] in runs ? picked[k] : Math.min(k, runs.length - 1)));
+  let compared = address.get("compare") ? pair.join(".") : "";
+  const views = report.tasks.map((task, k) => decodeView(task, address.ofTask(k)));
+  const moved = () => writeAddress(report.tasks, views, { compare: compared });
+  window.snoptReport.tasks = report.tasks.map((task, k) => (
+    showTask(task, document.querySelector(`[data-charts="${k}"]`), views[k], moved)));
+  if (runs.length < 2) return;
+  showSettings(runs, document.querySelector("[data-settings]"), pair, (now) => {
+    compared = now.join(".");
+    moved();
+  });
+}
+
+report.tasks.forEach((task, k) => {
+  showPictures(task, task.pictures, document.querySelector(`[data-pictures="${k}"]`));
+  showPictures(task, task.otherPictures, document.querySelector(`[data-other-pictures="${k}"]`));
 });
-window.snoptReport = { tasks: shown };
+if (report.tasks.length) document.querySelector("[data-share]").append(makeShare());
+show();
+window.addEventListener("hashchange", show);

@@ -6,20 +6,23 @@ const CLASSES = 10; // Colours of classes in the style sheet; none is an optimiz
 const DENSITY = [[18, 18, 44], [28, 62, 116], [22, 118, 132], [94, 174, 98], [246, 226, 92]];
 
 class FlowPicture {
-  constructor(picture) {
+  constructor(task, picture) {
     this.picture = picture;
     this.time = 1;
-    this.canvas = element("canvas", { ariaLabel: picture.title || picture.kind });
-    this.canvas.setAttribute("role", "img");
+    const name = `${task.name} ${picture.label} ${picture.title || picture.kind}`;
+    this.canvas = element("canvas", { ariaLabel: this.description(), role: "img" });
     const parts = [this.canvas, element("figcaption", {}, [
-      element("b", { textContent: picture.label }), ` ${picture.title}`,
+      element("span", {}, [element("b", { textContent: picture.label }), ` ${picture.title}`]),
+      csvButton(() => name, () => pictureRows(picture)),
     ])];
     if (picture.kind === "paths") parts.splice(1, 0, this.makeSlider());
     if (picture.classes.length) parts.push(this.makeLegend());
     const data = { picture: picture.kind };
     this.root = element("figure", { className: "card picture", data }, parts);
     new ResizeObserver(() => this.draw()).observe(this.canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) {
+      matchMedia(media).addEventListener("change", () => this.draw());
+    }
   }
 
   makeLegend() {
@@ -29,14 +32,25 @@ class FlowPicture {
     )));
   }
 
+  // The picture in words, for those who do not see it.
+  description() {
+    const { kind, label, title, points, paths, classes, values } = this.picture;
+    const count = {
+      points: `${points.length} points`,
+      paths: `${paths.length} paths over time`,
+      grid: `density on ${values.length} by ${values[0]?.length} cells`,
+    }[kind];
+    const sorts = new Set(classes).size;
+    return `${label} ${title}: ${count}${sorts ? ` of ${sorts} classes` : ""}`;
+  }
+
   makeSlider() {
-    const range = { type: "range", min: 0, max: 1, step: 0.01, value: 1 };
-    const slider = element("input", { ...range, ariaLabel: "Time" });
-    slider.addEventListener("input", () => {
-      this.time = Number(slider.value);
+    const range = { min: 0, max: 1, step: 0.01, value: 1 };
+    const time = slider("Time", range, (value) => {
+      this.time = value;
       this.draw();
     });
-    return element("label", { className: "time" }, ["start", slider, "end"]);
+    return element("label", { className: "time" }, ["start", time, "end"]);
   }
 
   draw() {

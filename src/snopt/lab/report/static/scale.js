@@ -89,3 +89,19 @@ function paddedExtent(values, log) {
   const top = low >= 0 && high <= 1 ? Math.min(high + air, Math.max(high, 1)) : high + air;
   return [low >= 0 && low - air < 0 ? 0 : low - air, top];
 }
+
+const MOST_SMOOTH = 30; // Percent of the iterations.
+
+// Means over a centred window of `percent` of the range of the increasing `x`. Every window is
+// summed anew: a diverged value would not cancel when it leaves a running sum.
+function smoothed(x, values, percent) {
+  if (!percent || !values || x.length < 2) return values;
+  const half = ((x[x.length - 1] - x[0]) * percent) / 200;
+  let [first, end] = [0, 0];
+  return values.map((value, k) => {
+    while (end < x.length && x[end] <= x[k] + half) end++;
+    while (x[first] < x[k] - half) first++;
+    const window = values.slice(first, end).filter((v) => v !== null);
+    return value === null ? null : window.reduce((sum, v) => sum + v, 0) / window.length;
+  });
+}
