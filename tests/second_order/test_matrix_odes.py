@@ -394,6 +394,8 @@ def test_wrong_arguments_are_named():
         )  # fmt: skip
     with pytest.raises(UnknownName, match="adjoint 'direct'"):
         differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, adjoint="direct")
+    with pytest.raises(TypeError, match="'tol'"):
+        differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, tol=1e-3)
     found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy)
     with pytest.raises(ValueError, match="there are 20 parameters"):
         found.with_weight_decay(0.1, POINTS)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, distributed
 
+from snopt.base.distributed import joined
+
 __all__ = ["DECAY", "Averages", "Means"]
 
 #: Decay of the weights per iteration.
@@ -125,7 +127,7 @@ class Averages:
             [1.0, horizon, self.weight, self.slope, self.running, self.along, self.fresh],
             dtype=torch.float64,
         )
-        if distributed.is_available() and distributed.is_initialized():
+        if joined():
             shared = sums.to(device)
             distributed.all_reduce(shared)
             sums = shared.cpu()

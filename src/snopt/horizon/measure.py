@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
-from snopt.base.context import Context, with_context
+from snopt.base.context import Context, detached, with_context
+from snopt.base.copies import Inert, no_hook
 from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves, real_dtype
 from snopt.second_order.flat_problem import RunningCost
@@ -111,7 +112,7 @@ class Listener:
         field, first = self.block.field, next(leaves(output))
         t = torch.tensor(self.block.horizon, dtype=real_dtype(first.dtype), device=first.device)
         with torch.no_grad(), preserving(field, first.device):
-            x = _detached(output)
+            x = detached(output)
             F = with_context(field, context)(t, x)
             cost = self._running_cost
             running = 0.0 if cost is None else float(cost(t, x, self._u()))
@@ -142,29 +143,19 @@ def _arrival(sums: _Sums, F: Tensor, unpaid: list[float]) -> Callable[[Tensor], 
     return arrived
 
 
-class _Hook:
-    """A forward hook of a block; inert in a copy or an unpickled block."""
+class _Hook(Inert):
+    """A forward hook of a block that refers to its listener weakly."""
 
-    def __init__(self, listener: weakref.ref[Listener] | None) -> None:
+    in_copies = staticmethod(no_hook)
+
+    def __init__(self, listener: weakref.ref[Listener]) -> None:
         self.listener = listener
 
     def __call__(
         self, block: NeuralODE, args: tuple[Any, ...], kwargs: dict[str, Any], output: State
     ) -> None:
-        listener = self.listener() if self.listener is not None else None
+        listener = self.listener()
         if listener is None or not (block.training and torch.is_grad_enabled()):
             return
         if ends_at_horizon(args, kwargs) and any(part.requires_grad for part in leaves(output)):
             listener.heard(output, kwargs.get("context"))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
-        return _Hook(None)
-
-    def __reduce__(self) -> tuple[type[_Hook], tuple[None]]:
-        return _Hook, (None,)
-
-
-def _detached(state: State) -> State:
-    if isinstance(state, Tensor):
-        return state.detach()
-    return tuple(_detached(part) for part in state)

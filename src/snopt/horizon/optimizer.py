@@ -141,25 +141,20 @@ class HorizonOptimizer:
 
     def _check(self) -> None:
         policy_function(self.policy)
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr = {self.lr}: the learning rate must be positive and finite")
-        if not callable(self.penalty) and not (math.isfinite(self.penalty) and self.penalty >= 0):
+        low, high, change = self.bounds.minimum, self.bounds.maximum, self.bounds.max_change
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr = {self.lr} must be positive and finite")
+        if not callable(self.penalty) and not 0 <= self.penalty < math.inf:
             raise ValueError(
-                f"penalty = {self.penalty}: the weight of the penalty cannot be negative; for "
-                "another form pass a function of T"
+                f"penalty = {self.penalty} must not be negative; for another form pass a "
+                "function of T"
             )
         if int(self.every) != self.every or self.every < 1:
-            raise ValueError(f"every = {self.every}: the number of iterations must be at least 1")
-        if not 0 < self.bounds.minimum < self.bounds.maximum:
-            raise ValueError(
-                f"minimum = {self.bounds.minimum}, maximum = {self.bounds.maximum}: lengths must "
-                "be positive, the maximum above the minimum"
-            )
-        if not self.bounds.max_change > 0:
-            raise ValueError(
-                f"max_change = {self.bounds.max_change}: a relative change must be positive; None "
-                "allows any"
-            )
+            raise ValueError(f"every = {self.every} must be a whole number, at least 1")
+        if not 0 < low < high:
+            raise ValueError(f"minimum = {low}, maximum = {high}: use 0 < minimum < maximum")
+        if not change > 0:
+            raise ValueError(f"max_change = {change} must be positive; None sets no limit")
 
     def _attach(self) -> None:
         self.blocks: list[NeuralODE] = blocks_of(*self._modules)
@@ -196,8 +191,7 @@ class HorizonOptimizer:
                 self._measure(learner, loss_scale)
             if self.counts.iterations % self.every == 0:
                 for i, (block, learner) in enumerate(zip(self.blocks, self._learners, strict=True)):
-                    device = block.horizon_buffer.device
-                    means = learner.averages.take(block.horizon, device)
+                    means = learner.averages.take(block.horizon, block.horizon_buffer.device)
                     if means is None:
                         self._skip(i, "nothing was measured")
                     else:
@@ -238,8 +232,7 @@ class HorizonOptimizer:
             return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} give no finite step")
         block.horizon = self.bounds.move(T, block.t0, change)
         self.counts.updates += 1
-        record = Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, feedback)
-        self.history.append(record)
+        self.history.append(Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, feedback))
         return None
 
     def _skip(self, i: int, why: str) -> None:
