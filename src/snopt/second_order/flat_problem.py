@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -204,15 +205,14 @@ class FlatProblem:
 
     def final_state(self) -> Tensor:
         """Solve forward and return x(t1), ``[m]``."""
-        return self.solver.integrate(lambda t, s: (self.F(t, s[0]),), (self.x0,), *self._times)[0]
+        (x1,) = self.solver.integrate(
+            lambda t, state: (self.F(t, state[0]),), (self.x0,), self.t0, self.t1
+        )
+        return x1
 
     def backward(self, slopes: Slopes, end: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Integrate a tuple of tensors from t1 back to t0."""
-        return self.solver.integrate(slopes, end, *self._times[::-1])
-
-    @property
-    def _times(self) -> tuple[float, float]:
-        return self.t0, self.t1
+        return self.solver.integrate(slopes, end, self.t1, self.t0)
 
     def _split(self, u: Tensor) -> dict[str, Tensor]:
         pieces = u.split([p.numel() for p in self.params.values()])
@@ -223,7 +223,11 @@ class FlatProblem:
 
     def _with(self, u: Tensor, call: Callable[..., Any], *args: Any) -> Any:
         params = {f"inner.{name}": piece for name, piece in self._split(u).items()}
-        return torch.func.functional_call(_Swap(self.field), params, (call, *args))
+        return torch.func.functional_call(self._swap, params, (call, *args))
+
+    @cached_property
+    def _swap(self) -> _Swap:
+        return _Swap(self.field)
 
 
 def _number(value: Any, name: str) -> Tensor:

@@ -8,41 +8,23 @@ first ones: :math:`H_{zz}`, or :math:`\ell_{zz}` alone if the dynamics are linea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from snopt.second_order.flat_problem import FlatProblem
 
-__all__ = ["Linearisation", "linearise", "pull_back", "taped"]
-
-
-@dataclass(frozen=True)
-class Linearisation:
-    """Derivatives at one point, with ``z = (x, u)``.
-
-    Attributes:
-        slope: F, ``[m]``.
-        F_z: its Jacobian, ``[m, m + n]``.
-        ell: running cost, ``[1]``.
-        H_z: gradient of the Hamiltonian, ``[m + n]``.
-        bend: ``H_zz`` or ``ell_zz``, symmetric, ``[m + n, m + n]``; None if it is zero.
-    """
-
-    slope: Tensor
-    F_z: Tensor
-    ell: Tensor
-    H_z: Tensor
-    bend: Tensor | None
+__all__ = ["linearise", "pull_back", "taped"]
 
 
 def linearise(
     problem: FlatProblem, t: Tensor, x: Tensor, Q_x: Tensor, *, exact: bool
-) -> Linearisation:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | float]:
     """Expand field and running cost around ``(t, x)`` and the field's own parameters.
 
-    ``exact`` adds the second derivatives of F to ``bend``.
+    Returns:
+        The slope F, ``[m]``; its Jacobian F_z, ``[m, m + n]``; the running cost, ``[1]``; the
+        gradient H_z of the Hamiltonian, ``[m + n]``; and the symmetric matrix H_zz if ``exact``,
+        else ell_zz (the number zero without a running cost).
 
     Example:
         >>> class Field(torch.nn.Module):
@@ -53,22 +35,21 @@ def linearise(
         ...         return self.u * x
         >>> problem = FlatProblem.of(Field(), torch.ones(1), (0.0, 1.0))
         >>> point = torch.tensor(0.0), torch.tensor([2.0]), torch.tensor([5.0])
-        >>> at = linearise(problem, *point, exact=True)
-        >>> at.F_z, at.bend
+        >>> _, F_z, _, _, bend = linearise(problem, *point, exact=True)
+        >>> F_z, bend
         (tensor([[3., 2.]]), tensor([[0., 5.], [5., 0.]]))
     """
     slope, z = taped(problem, t, x)
     if not exact and problem.running_cost is None:
         F_z = pull_back(slope, z)
-        return Linearisation(slope.detach(), F_z, x.new_zeros(1), F_z.mT @ Q_x, None)
+        return slope.detach(), F_z, x.new_zeros(1), F_z.mT @ Q_x, 0.0
     with torch.enable_grad():
         ell = problem.running(t, *z)
         g = _gradient(ell + Q_x @ slope if exact else ell, z)
         outputs = torch.cat([slope, g])
     F_z, bend = pull_back(outputs, z).split([problem.m, len(g)])
     H_z = g.detach() if exact else g.detach() + F_z.mT @ Q_x
-    ell = ell.detach().reshape(1)
-    return Linearisation(slope.detach(), F_z, ell, H_z, 0.5 * (bend + bend.mT))
+    return slope.detach(), F_z, ell.detach().reshape(1), H_z, 0.5 * (bend + bend.mT)
 
 
 def taped(problem: FlatProblem, t: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:

@@ -133,9 +133,6 @@ def matrix_slopes(
 ) -> tuple[Tensor, ...]:
     """Return the time derivatives of ``(x, Q, Q_z, Q_zz)``: the module docstring's equations."""
     m = problem.m
-    at = linearise(problem, t, x, Q_z[:m], exact=exact)
-    S = at.F_z.mT @ Q_zz[:m]
-    rate = S + S.mT
-    if at.bend is not None:
-        rate += at.bend
-    return at.slope, -at.ell, -at.H_z, -rate
+    slope, F_z, ell, H_z, bend = linearise(problem, t, x, Q_z[:m], exact=exact)
+    S = F_z.mT @ Q_zz[:m]
+    return slope, -ell, -H_z, -(S + S.mT + bend)
