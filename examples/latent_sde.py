@@ -2,7 +2,7 @@
 
 SNOpt has no SDE solver. It sees the layers of drift and diffusion as ordinary layers and records
 each evaluation that sdeint differentiates (with sdeint_adjoint those of the backward solve),
-without weights of an integral along the path. The GRU is left to Adam.
+without weights of an integral along the path. The GRU is trained by Adam.
 """
 
 import torch
