@@ -273,7 +273,7 @@ def batch_norm_field() -> Family:
 
 @family
 def dropout_field() -> Family:
-    """A new mask at every evaluation. A fixed step: an adaptive one has nothing to control."""
+    """Every evaluation draws a new mask; the step is fixed."""
     net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 4))
     block = NeuralODE(Autonomous(net), method="rk4", options={"step_size": 0.25})
     return _supervised(nn.Sequential(nn.Linear(2, 4), block, nn.Linear(4, 2)))
