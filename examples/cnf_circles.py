@@ -1,7 +1,7 @@
 """A script for torchdiffeq with a tuple as its state: the import alone has changed.
 
 A continuous normalizing flow, written by hand, learns the density of two concentric circles. The
-weights of its field are made by a network of time. (cnf.py does such things with snopt.models.)
+weights of its field are computed from time by a network. (cnf.py uses snopt.models instead.)
 """
 
 import math

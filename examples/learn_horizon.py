@@ -1,6 +1,6 @@
 """Learn how long a Neural ODE should integrate, together with what it integrates.
 
-One line more than the usual loop: `horizon.step()`. The same model is trained with the horizon
+The usual loop plus one line, `horizon.step()`. The same model is trained with the horizon
 fixed to 1 for comparison.
 """
 

@@ -1,8 +1,8 @@
 """Classify spirals from a few irregular observations with an ODE-RNN.
 
-Each series is seen at 15 of its 30 to 50 times only, other ones whenever it is drawn. Between two
-observations the hidden state follows an ODE for as long as the gap lasts; series with gaps of their
-own share one solve.
+Each series is observed at 15 of its 30 to 50 times, chosen anew in every batch. Between two
+observations the hidden state follows an ODE for the length of the gap; series with different gaps
+share one solve.
 """
 
 import torch
@@ -27,7 +27,7 @@ def main(iterations=80, batch_size=128):
     splits = snopt.lab.data.load("spirals")
     model = ODERNN(channels=2, classes=splits.spec.classes, hidden=16)
     optimizer = snopt.SNOpt(model)
-    print(optimizer.summary())  # the GRU cell is left to Adam
+    print(optimizer.summary())  # the GRU cell is trained by Adam
     for iteration in range(1, iterations + 1):
         batch = splits.train.batch(torch.randint(len(splits.train), (batch_size,)))
         x, times = observe(batch)

@@ -1,7 +1,7 @@
 """A script for torchdiffeq and Adam, moved to snopt: the import and two lines have changed.
 
-It learns the field of a spiral from short pieces of one path. Above each changed line stands what
-it was; put that back, and the script runs with torchdiffeq.
+It learns the field of a spiral from short pieces of one path. The comment above each changed
+line is the original line; restore it to run the script with torchdiffeq.
 """
 
 import torch

@@ -4,7 +4,7 @@
     python examples/with_accelerate.py
     torchrun --standalone --nproc-per-node 2 examples/with_accelerate.py
 
-Make the optimizer from the model, then hand both to `prepare`. Writes to out/accelerate.
+Create the optimizer from the model, then pass both to `prepare`. Writes to out/accelerate.
 """
 
 from torch import nn

@@ -71,6 +71,26 @@ def test_hessian_spectrum_draws_both_matrices():
     assert is_picture("out/spectrum.png")
 
 
+@pytest.mark.parametrize("solver", ["NeuralODE", "cdeint"])
+def test_neural_cde_tells_spirals_apart(solver, recwarn):
+    pytest.importorskip("torchcde")
+    optimizer, loss, accuracy = part_of("neural_cde")(solver, iterations=25)
+    assert loss < 0.3  # from 0.7
+    assert accuracy > 0.9
+    trained = [row.trained_by for row in optimizer.summary().rows if "field." in row.name]
+    assert trained == 2 * ["kronecker (ode)" if solver == "NeuralODE" else "kronecker"]
+    assert not [w for w in recwarn if w.category is RuntimeWarning]
+
+
+def test_latent_sde_raises_the_evidence_bound(recwarn):
+    pytest.importorskip("torchsde")
+    optimizer, losses = part_of("latent_sde")(iterations=80)
+    assert losses[-1] < 0.2 * losses[0]
+    trained = {(row.kind, row.trained_by) for row in optimizer.summary().rows}
+    assert trained == {("GRU", "adam"), ("Linear", "kronecker")}
+    assert not [w for w in recwarn if w.category is RuntimeWarning]
+
+
 def test_pendulum_recovers_the_field():
     error, apart, snopt, adam = part_of("pendulum")(iterations=60)
     assert error < 0.15
@@ -97,9 +117,16 @@ def test_accelerate_resumes_to_the_same_losses():
     assert straight == resumed
 
 
-@pytest.mark.parametrize("name", ["with_lightning", "with_accelerate"])
-def test_without_the_package_a_sentence_is_printed(name, monkeypatch, capsys):
-    package = name.removeprefix("with_")
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("with_lightning", "lightning"),
+        ("with_accelerate", "accelerate"),
+        ("neural_cde", "torchcde"),
+        ("latent_sde", "torchsde"),
+    ],
+)
+def test_without_the_package_a_sentence_is_printed(name, package, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(SystemExit) as end:
         part_of(name)

@@ -6,8 +6,7 @@ from torch import nn
 
 from snopt.base.errors import UnknownName
 from snopt.second_order.cost_to_go import CostToGo
-from snopt.second_order.flat_problem import FlatProblem, flat_parameters
-from snopt.second_order.integration import Solver
+from snopt.second_order.flat_problem import FlatProblem, Solver
 from snopt.second_order.matrix_odes import (
     differential_programming,
     matrix_slopes,
@@ -227,7 +226,9 @@ def test_weight_decay_equals_its_shortcut(times):
 
     inside = differential_programming(field, POINTS, times, cross_entropy, decay, **FINE)
     plain = differential_programming(field, POINTS, times, cross_entropy, **FINE)
-    after = plain.with_weight_decay(gamma, flat_parameters(field))
+    after = plain.with_weight_decay(
+        gamma, nn.utils.parameters_to_vector(field.parameters()).detach()
+    )
     for name in NAMES:
         assert relative(getattr(inside, name), getattr(after, name)) < 1e-9, name
     assert relative(plain.Q_uu, after.Q_uu) > 1e-3
@@ -393,6 +394,8 @@ def test_wrong_arguments_are_named():
         )  # fmt: skip
     with pytest.raises(UnknownName, match="adjoint 'direct'"):
         differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, adjoint="direct")
+    with pytest.raises(TypeError, match="'tol'"):
+        differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, tol=1e-3)
     found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy)
     with pytest.raises(ValueError, match="there are 20 parameters"):
         found.with_weight_decay(0.1, POINTS)

@@ -1,15 +1,14 @@
 r"""Moving averages of the terms of a horizon.
 
-A slope s = Φ_xᵀF of one minibatch is mostly noise: with mean m and deviation σ its square is on
-average m² + σ². The terms are therefore formed *from averages*, as if the whole data set were one
+The slope s = Φ_xᵀF of one minibatch is mostly noise: with mean m and deviation σ its square has the
+mean m² + σ². The terms are therefore computed *from averages*, as if the whole data set were one
 batch,
 
 .. math:: Q_T = P' + \bar\ell + \bar s, \qquad Q_{TT} = P'' + \bar s^2, \qquad
     Q_{Tu} = \bar s\, \bar Q_u ,
 
-each bar an exponential moving average over iterations. An average is kept as a weighted sum and
-its weight: their quotient has no bias at the start, and sums and weights of several processes
-add up.
+where a bar is an exponential moving average over iterations, kept as a weighted sum and its weight:
+their quotient has no bias at the start, and several processes add their sums and weights.
 """
 
 from __future__ import annotations
@@ -21,9 +20,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, distributed
 
+from snopt.base.distributed import joined
+
 __all__ = ["DECAY", "Averages", "Means"]
 
-#: What an iteration leaves of the weight of those before it.
+#: Decay of the weights per iteration.
 DECAY = 0.99
 
 
@@ -35,7 +36,7 @@ class Means:
         horizon: T.
         slope: Φ_xᵀF.
         running: ℓ at the horizon.
-        along: The averaged Q_u times δθ, the parameters' change in the latest iteration.
+        along: averaged Q_u times δθ, the parameters' change in the latest iteration.
     """
 
     horizon: float
@@ -49,13 +50,13 @@ class Averages:
     """Weighted sums over the iterations of one rank.
 
     Attributes:
-        weight: Sum of the weights.
-        slope: Weighted sum of Φ_xᵀF.
-        running: Weighted sum of ℓ.
-        along: The weighted sum of Q_u times the parameters' change in the latest iteration; zero
-            if that one was missed.
-        fresh: Iterations measured since the last update.
-        Q_u: Weighted sum of the gradients, one part a parameter; empty without feedback.
+        weight: sum of the weights.
+        slope: weighted sum of Φ_xᵀF.
+        running: weighted sum of ℓ.
+        along: weighted sum of Q_u times the parameters' change in the latest iteration; zero if
+            that iteration was skipped.
+        fresh: iterations measured since the last update.
+        Q_u: weighted sum of the gradients, one tensor per parameter; empty without feedback.
     """
 
     weight: float = 0.0
@@ -66,7 +67,7 @@ class Averages:
     Q_u: list[Tensor] = field(default_factory=list)
 
     def miss(self) -> None:
-        """Let an iteration pass without a measurement: it leaves the averages as they are."""
+        """Skip an iteration without a measurement; the averages stay."""
         self.along = 0.0
 
     def add(
@@ -76,16 +77,13 @@ class Averages:
         Q_u: Sequence[Tensor] = (),
         change: Sequence[Tensor] = (),
     ) -> bool:
-        """Add one iteration; it is missed if something about it is not finite.
+        """Add one iteration; skip it and return False if a number is not finite.
 
         Args:
             slope: Φ_xᵀF.
             running: ℓ at the horizon.
-            Q_u: Gradient of the loss, one part a parameter.
-            change: What the parameters changed by, likewise.
-
-        Returns:
-            Whether it was added.
+            Q_u: gradient of the loss, one tensor per parameter.
+            change: change of the parameters, likewise.
 
         Example:
             >>> averages = Averages()
@@ -107,16 +105,16 @@ class Averages:
         return True
 
     def take(self, horizon: float, device: torch.device) -> Means | None:
-        """Average over iterations, and over the ranks of a process group.
+        """Average over iterations and over the ranks of a process group.
 
-        All ranks have to call it, also one that has measured nothing.
+        Every rank must call it, even if it has measured nothing.
 
         Args:
             horizon: T on this rank.
-            device: Where ranks exchange tensors.
+            device: where ranks exchange tensors.
 
         Returns:
-            The means, the same on every rank; None if nothing was measured since the last call.
+            The means, equal on every rank; None if nothing was measured since the last call.
 
         Example:
             >>> averages = Averages()
@@ -129,7 +127,7 @@ class Averages:
             [1.0, horizon, self.weight, self.slope, self.running, self.along, self.fresh],
             dtype=torch.float64,
         )
-        if distributed.is_available() and distributed.is_initialized():
+        if joined():
             shared = sums.to(device)
             distributed.all_reduce(shared)
             sums = shared.cpu()

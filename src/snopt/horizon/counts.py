@@ -1,4 +1,4 @@
-"""What was measured, updated and left out, as numbers."""
+"""Counts of updates and skipped updates."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Counts"]
 
 @dataclass
 class Counts:
-    """What happened so far; blocks count one by one.
+    """Events so far, counted per block.
 
     Attributes:
-        iterations: Calls of ``step``.
-        updates: Horizons updated.
-        skipped: Updates left out, for any reason; the horizon stayed as it was.
-        uncalled: Iterations in which no gradient reached a block.
-        not_finite: Iterations in which that gradient, the field or the parameters' change was
-            not finite.
+        iterations: calls of ``step``.
+        updates: updates of horizons.
+        skipped: skipped updates; the horizon did not change.
+        uncalled: iterations in which no gradient reached a block.
+        not_finite: iterations in which the gradient, the field or the parameters' change was not
+            finite.
     """
 
     iterations: int = 0
@@ -32,15 +32,11 @@ class Counts:
         return asdict(self)
 
     def note(self, name: str, message: str) -> None:
-        """Count an event, and warn of its kind the first time only.
-
-        Args:
-            name: Which count.
-            message: What to say.
+        """Count an event under ``name``, and warn the first time only.
 
         Example:
             >>> counts = Counts(skipped=1)
-            >>> counts.note("skipped", "said once already")
+            >>> counts.note("skipped", "warned once already")
             >>> counts.skipped
             2
         """

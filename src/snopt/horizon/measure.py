@@ -1,13 +1,12 @@
-r"""What a training call of a block says about its horizon.
+r"""Measure :math:`\Phi_x^\top F` at the horizon in training calls of a block.
 
-One forward hook on the block evaluates the field once, at the end of the solve; one hook on the
-block's output waits for its gradient :math:`\Phi_x`. What is kept is the product of the two,
-:math:`\Phi_x^\top F`.
+A forward hook on the block evaluates the field once, at the end of the solve; a hook on the
+block's output receives its gradient :math:`\Phi_x`. Only their product is kept.
 
-Products add up over everything between two steps, as gradients in ``.grad`` do: over the calls of
-one forward pass (the intervals of an ODE-RNN), and over passes (accumulation). A running cost adds
-up over the calls of a pass and is averaged over passes; a call after a gradient has arrived begins
-the next one.
+Between two steps, products are summed as gradients in ``.grad`` are: over the calls of one forward
+pass (the intervals of an ODE-RNN) and over passes (accumulation). A running cost is summed over
+the calls of a pass and averaged over passes; a call after a gradient has arrived begins the next
+pass.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.block import NeuralODE
-from snopt.base.context import Context, with_context
+from snopt.base.context import Context, detached, with_context
+from snopt.base.copies import Inert, no_hook
 from snopt.base.isolation import preserving
 from snopt.base.types import State, leaves, real_dtype
 from snopt.second_order.flat_problem import RunningCost
@@ -30,14 +30,7 @@ __all__ = ["Listener", "Measured", "ends_at_horizon"]
 
 
 def ends_at_horizon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call of a block asked for no times of its own.
-
-    Args:
-        args: The call's arguments.
-        kwargs: Its keyword arguments.
-
-    Returns:
-        Whether it returned x(T).
+    """Return whether a call of a block requested no times and so returned x(T).
 
     Example:
         >>> ends_at_horizon((torch.ones(1),), {}), ends_at_horizon((), {"t": [0.0, 0.5]})
@@ -48,12 +41,12 @@ def ends_at_horizon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Measured:
-    r"""What was measured between two steps.
+    r"""Measurements between two steps.
 
     Attributes:
         slope: :math:`\Phi_x^\top F`.
-        running: The running cost at the horizon, a mean over passes.
-        before: The field's parameters at the first call.
+        running: running cost at the horizon, a mean over passes.
+        before: the field's parameters at the first call.
     """
 
     slope: float
@@ -63,7 +56,7 @@ class Measured:
 
 @dataclass
 class _Sums:
-    """What has arrived since the last step. Tapes hold it: it must hold no tape and no block."""
+    """Sums since the last step. Tapes refer to it, so it must refer to no tape and no block."""
 
     slope: Tensor | float = 0.0
     running: float = 0.0
@@ -80,13 +73,13 @@ class _Sums:
 class Listener:
     """Listens to the training calls of one block.
 
-    The block holds a hook, which holds this object weakly, and copies of the block hold a dead
-    one: nothing is kept alive, and no copy reports here.
+    The block holds a hook, which holds this object weakly; the hook in a copy of the block is
+    inert. So nothing is kept alive, and no copy reports here.
 
     Args:
-        block: The block.
+        block: the block.
         running_cost: ℓ(t, x, params), if there is one.
-        keep_parameters: Whether the parameters at the time of the call are wanted.
+        keep_parameters: whether to keep the parameters at the time of the call.
     """
 
     def __init__(
@@ -105,26 +98,21 @@ class Listener:
 
     @property
     def params(self) -> list[nn.Parameter]:
-        """The field's parameters, frozen ones too: they may be thawed later."""
+        """The field's parameters, including frozen ones, which may be unfrozen later."""
         return list(self.block.field.parameters())
 
     def _u(self) -> tuple[nn.Parameter, ...]:
         return tuple(p for p in self.params if p.requires_grad)
 
     def heard(self, output: State, context: Context = None) -> None:
-        """Take in a training call: evaluate the field at its end and wait for the gradient.
-
-        Args:
-            output: x(T), on the tape.
-            context: What the field was given behind the state.
-        """
+        """Evaluate the field at the end of a training call and wait for the gradient of x(T)."""
         self._sums.arrived = False
         if self._keep_parameters and not self._before:
             self._before = [p.detach().clone() for p in self.params]
         field, first = self.block.field, next(leaves(output))
         t = torch.tensor(self.block.horizon, dtype=real_dtype(first.dtype), device=first.device)
         with torch.no_grad(), preserving(field, first.device):
-            x = _detached(output)
+            x = detached(output)
             F = with_context(field, context)(t, x)
             cost = self._running_cost
             running = 0.0 if cost is None else float(cost(t, x, self._u()))
@@ -134,11 +122,7 @@ class Listener:
                 part.register_hook(_arrival(self._sums, slope, unpaid))
 
     def collect(self) -> Measured | None:
-        """Return what was measured since the last call, and forget it.
-
-        Returns:
-            None if no gradient has reached the block.
-        """
+        """Return and reset the measurements; None if no gradient has reached the block."""
         sums, before = self._sums, self._before
         self._forget()
         if not sums.passes:
@@ -147,11 +131,9 @@ class Listener:
 
 
 def _arrival(sums: _Sums, F: Tensor, unpaid: list[float]) -> Callable[[Tensor], None]:
-    """A hook that adds the product of a part's gradient and slope."""
-
     def arrived(Phi_x: Tensor) -> None:
-        # Gradients are enabled in a backward pass only if it is to be differentiated itself:
-        # then this is part of an inner derivative, not the gradient of the loss.
+        # Gradients are enabled in a backward pass with create_graph=True only: then this is part
+        # of an inner derivative, not the gradient of the loss.
         if not torch.is_grad_enabled():
             dtype = torch.promote_types(Phi_x.dtype, torch.float32)
             product = (Phi_x.to(dtype).conj() * F.to(dtype)).sum()
@@ -161,29 +143,19 @@ def _arrival(sums: _Sums, F: Tensor, unpaid: list[float]) -> Callable[[Tensor], 
     return arrived
 
 
-class _Hook:
-    """A forward hook of a block; inert in a copy or an unpickled block."""
+class _Hook(Inert):
+    """A forward hook of a block that refers to its listener weakly."""
 
-    def __init__(self, listener: weakref.ref[Listener] | None) -> None:
+    in_copies = staticmethod(no_hook)
+
+    def __init__(self, listener: weakref.ref[Listener]) -> None:
         self.listener = listener
 
     def __call__(
         self, block: NeuralODE, args: tuple[Any, ...], kwargs: dict[str, Any], output: State
     ) -> None:
-        listener = self.listener() if self.listener is not None else None
+        listener = self.listener()
         if listener is None or not (block.training and torch.is_grad_enabled()):
             return
         if ends_at_horizon(args, kwargs) and any(part.requires_grad for part in leaves(output)):
             listener.heard(output, kwargs.get("context"))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
-        return _Hook(None)
-
-    def __reduce__(self) -> tuple[type[_Hook], tuple[None]]:
-        return _Hook, (None,)
-
-
-def _detached(state: State) -> State:
-    if isinstance(state, Tensor):
-        return state.detach()
-    return tuple(_detached(part) for part in state)

@@ -1,4 +1,4 @@
-"""HorizonOptimizer: learns T beside any optimizer of the parameters."""
+"""HorizonOptimizer: learns T together with any optimizer of the parameters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Record(NamedTuple):
     """One update of one horizon.
 
     Attributes:
-        iteration: Number of the call of ``step``.
-        block: Which block, in the order given.
+        iteration: number of the call of ``step``.
+        block: index of the block.
         horizon: T after the update.
-        Q_T: Derivative of the cost in T.
-        Q_TT: Its curvature.
-        feedback: The feedback term Q_Tu δθ.
+        Q_T: derivative of the cost in T.
+        Q_TT: its curvature.
+        feedback: the feedback term Q_Tu δθ.
     """
 
     iteration: int
@@ -44,8 +44,6 @@ class Record(NamedTuple):
 
 @dataclass
 class _Learner:
-    """One block and what is known about its horizon."""
-
     listener: Listener
     averages: Averages = field(default_factory=Averages)
 
@@ -53,51 +51,50 @@ class _Learner:
 class HorizonOptimizer:
     r"""Learns the horizon T of NeuralODE blocks together with their parameters.
 
-    Call :meth:`step` after the optimizer's own step; nothing else changes in the loop, and any
-    optimizer of the parameters will do. The cost is the loss plus a penalty on the length of the
-    solve, :math:`\frac c2 (T - t_0)^2`, and every few iterations (``eq:feedback``)
+    Call :meth:`step` after the step of the parameters' optimizer, which can be any. The cost is
+    the loss plus a penalty on the length of the solve, :math:`\frac c2 (T - t_0)^2`, and every
+    few iterations (``eq:feedback``)
 
     .. math:: T \leftarrow T - \eta\, \frac{Q_T + Q_{Tu}\,\delta\theta}{|Q_{TT}|}, \qquad
         Q_T = \bar s + \bar\ell + P', \qquad Q_{TT} = \bar s^2 + P'', \qquad
         Q_{Tu} = \bar s\, \bar Q_u
 
     with s = Φ_xᵀF, the slope of the loss in T. Bars are moving averages over iterations (decay
-    0.99, without bias at the start), which go on from update to update. The *average* is squared,
-    since the square of a minibatch's slope is mostly noise. A measurement costs one evaluation of
-    the field an iteration, at the end of the solve.
+    0.99, without bias at the start), not reset by an update. The *average* is squared, since the
+    square of a minibatch's slope is mostly noise. The cost is one evaluation of the field per
+    iteration, at the end of the solve.
 
     ============  ===========================================================================
     policy        δT
     ============  ===========================================================================
-    ``feedback``  (Q_T + Q_Tu δθ) / |Q_TT|, δθ being the parameters' change in this iteration
+    ``feedback``  (Q_T + Q_Tu δθ) / |Q_TT|; δθ is the parameters' change in this iteration
     ``newton``    Q_T / |Q_TT|
     ``gradient``  Q_T, the first-order baseline
-    a function    what it returns for Q_T, Q_TT and Q_Tu δθ
+    a function    its value at Q_T, Q_TT and Q_Tu δθ
     ============  ===========================================================================
 
-    Updates that cannot be trusted (no gradient reached the block, something is not finite, no
-    curvature) are left out, counted in :attr:`counts`, and warned of once. T is part of the
-    model's ``state_dict``, all else of this object's. In a process group terms are averaged over
-    the ranks, so that T is the same on all of them.
+    An update is skipped, counted in :attr:`counts` and warned about once if no gradient reached
+    the block, a term is not finite, or there is no curvature. T is part of the model's
+    ``state_dict``, everything else of this object's. In a process group terms are averaged over
+    the ranks, so T is the same on all of them.
 
     Args:
-        blocks: A :class:`snopt.NeuralODE`, several, or a model that contains some.
-        lr: Learning rate η.
-        penalty: The weight c, or a function of T (a 0-d tensor) by torch operations. It is
-            weighed against the loss as it is, which should be a mean over examples: c then does
-            not depend on the batch size. The default is 6e-4 · 128, from the authors' scripts.
-        every: Iterations from one update to the next.
-        policy: How terms become a step: one of the names above, or a function.
+        blocks: a :class:`snopt.NeuralODE`, several, or a model that contains some.
+        lr: learning rate η.
+        penalty: the weight c, or a function of T (a 0-d tensor) in torch operations. It is
+            added to the loss, which should be a mean over examples, so that c does not depend
+            on the batch size. The default is 6e-4 · 128, from the authors' scripts.
+        every: iterations between updates.
+        policy: one of the names above, or a function.
         running_cost: ℓ(t, x, params), a number, if the cost has an integral over the path that is
             not part of the loss. (A cost carried in the block's state is part of it.)
-        minimum: The shortest length \|T - t0\| to be reached.
-        maximum: The longest one.
-        max_change: The largest change of the length in one update, relative to it; None to take
-            the policy's steps as they are.
+        minimum: shortest length \|T - t0\|.
+        maximum: longest length.
+        max_change: largest relative change of the length in one update; None for no limit.
 
     Attributes:
-        history: A :class:`Record` of every update.
-        counts: What was updated and what was left out.
+        history: a :class:`Record` of every update.
+        counts: numbers of updates and skipped updates.
 
     Example:
         >>> class Drift(nn.Module):
@@ -105,7 +102,7 @@ class HorizonOptimizer:
         ...         return torch.ones_like(x)
         >>> block = NeuralODE(Drift(), horizon=0.5)
         >>> horizon = HorizonOptimizer(block, lr=1.0, penalty=0.25, every=1)
-        >>> x = torch.zeros(4, 1, requires_grad=True)  # x(T) = T is to become 1
+        >>> x = torch.zeros(4, 1, requires_grad=True)  # the target of x(T) = T is 1
         >>> for _ in range(30):
         ...     (0.5 * (block(x) - 1.0).square()).mean().backward()
         ...     horizon.step()
@@ -144,25 +141,20 @@ class HorizonOptimizer:
 
     def _check(self) -> None:
         policy_function(self.policy)
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr = {self.lr}: the learning rate must be positive and finite")
-        if not callable(self.penalty) and not (math.isfinite(self.penalty) and self.penalty >= 0):
+        low, high, change = self.bounds.minimum, self.bounds.maximum, self.bounds.max_change
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr = {self.lr} must be positive and finite")
+        if not callable(self.penalty) and not 0 <= self.penalty < math.inf:
             raise ValueError(
-                f"penalty = {self.penalty}: the weight of the penalty cannot be negative; for "
-                "another form pass a function of T"
+                f"penalty = {self.penalty} must not be negative; for another form pass a "
+                "function of T"
             )
         if int(self.every) != self.every or self.every < 1:
-            raise ValueError(f"every = {self.every}: the number of iterations must be at least 1")
-        if not 0 < self.bounds.minimum < self.bounds.maximum:
-            raise ValueError(
-                f"minimum = {self.bounds.minimum}, maximum = {self.bounds.maximum}: lengths must "
-                "be positive, the maximum above the minimum"
-            )
-        if not self.bounds.max_change > 0:
-            raise ValueError(
-                f"max_change = {self.bounds.max_change}: a relative change must be positive; None "
-                "allows any"
-            )
+            raise ValueError(f"every = {self.every} must be a whole number, at least 1")
+        if not 0 < low < high:
+            raise ValueError(f"minimum = {low}, maximum = {high}: use 0 < minimum < maximum")
+        if not change > 0:
+            raise ValueError(f"max_change = {change} must be positive; None sets no limit")
 
     def _attach(self) -> None:
         self.blocks: list[NeuralODE] = blocks_of(*self._modules)
@@ -179,19 +171,19 @@ class HorizonOptimizer:
 
     @property
     def _with_feedback(self) -> bool:
-        """Whether the policy wants Q_Tu δθ, which takes a copy of the parameters."""
+        """Whether the policy needs Q_Tu δθ, which requires a copy of the parameters."""
         return self.policy not in ("newton", "gradient")
 
     # ------------------------------------------------------------------ one iteration
 
     def step(self, *, loss_scale: float = 1.0) -> None:
-        """Take in the iteration, and update the horizons if it is time.
+        """Measure the iteration, and update the horizons every ``every`` iterations.
 
         Call it after the optimizer's ``step`` and before ``zero_grad``.
 
         Args:
-            loss_scale: What the loss was multiplied by before ``backward``
-                (``scaler.get_scale()`` with a GradScaler, before ``scaler.update()``).
+            loss_scale: factor of the loss in ``backward`` (``scaler.get_scale()`` of a GradScaler,
+                before ``scaler.update()``).
         """
         self.counts.iterations += 1
         with torch.no_grad():
@@ -199,8 +191,7 @@ class HorizonOptimizer:
                 self._measure(learner, loss_scale)
             if self.counts.iterations % self.every == 0:
                 for i, (block, learner) in enumerate(zip(self.blocks, self._learners, strict=True)):
-                    device = block.horizon_buffer.device
-                    means = learner.averages.take(block.horizon, device)
+                    means = learner.averages.take(block.horizon, block.horizon_buffer.device)
                     if means is None:
                         self._skip(i, "nothing was measured")
                     else:
@@ -212,7 +203,7 @@ class HorizonOptimizer:
             self.counts.note(
                 "uncalled",
                 "no gradient reached a block since the last step: it was not called in training "
-                "mode, or with times of its own, or its output was not differentiated",
+                "mode, or was called with times, or its output was not differentiated",
             )
             learner.averages.miss()
             return
@@ -224,35 +215,33 @@ class HorizonOptimizer:
         if not learner.averages.add(measured.slope / loss_scale, measured.running, Q_u, change):
             self.counts.note(
                 "not_finite",
-                "a gradient, the field or a parameter is not finite: the iteration is left out of "
-                "the horizon's averages",
+                "a gradient, the field or a parameter is not finite: the horizon's averages skip "
+                "this iteration",
             )
 
     def _move(self, i: int, means: Means) -> None:
-        """Update one horizon."""
         block, T = self.blocks[i], means.horizon
         P_T, P_TT = penalty_slopes(self.penalty, T, block.t0)
         Q_T, Q_TT = means.slope + means.running + P_T, means.slope**2 + P_TT
         feedback = means.slope * means.along
         if self.policy in ("feedback", "newton") and Q_TT == 0:
-            return self._skip(i, "the cost has no curvature in T, so that there is no step to take")
+            return self._skip(i, "the cost has no curvature in T")
         step = self.lr * policy_function(self.policy)(Q_T, Q_TT, feedback)
         change = -step / (T - block.t0)
         if not math.isfinite(change):
             return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} give no finite step")
         block.horizon = self.bounds.move(T, block.t0, change)
         self.counts.updates += 1
-        record = Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, feedback)
-        self.history.append(record)
+        self.history.append(Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, feedback))
         return None
 
     def _skip(self, i: int, why: str) -> None:
-        self.counts.note("skipped", f"{why}: horizon {i} stays as it is")
+        self.counts.note("skipped", f"{why}: skipping this update of horizon {i}")
 
     # ------------------------------------------------------------------ checkpoints and copies
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state: tensors and plain numbers. T itself is in the model's state."""
+        """Return the state as tensors and plain numbers. T itself is in the model's state."""
         return {
             "lr": self.lr,
             "counts": self.counts.as_dict(),
@@ -261,18 +250,11 @@ class HorizonOptimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state; a restored run goes on as the uninterrupted one would.
-
-        Args:
-            state: From :meth:`state_dict`, on any device.
-
-        Raises:
-            ValueError: It is of another number of blocks.
-        """
+        """Restore a state, on any device; training continues as if uninterrupted."""
         if len(state["blocks"]) != len(self.blocks):
             raise ValueError(
                 f"the state is of {len(state['blocks'])} blocks, this object has "
-                f"{len(self.blocks)}: make it with the blocks it was saved with"
+                f"{len(self.blocks)}: create it with the blocks it was saved with"
             )
         self.lr = state["lr"]
         self.counts = Counts(**state["counts"])
@@ -302,7 +284,6 @@ class HorizonOptimizer:
 
 
 def _gradients(params: list[nn.Parameter]) -> list[torch.Tensor]:
-    """The parameters' gradients as backward left them."""
     trained = [p for p in params if p.requires_grad]
     if trained and all(p.grad is None for p in trained):
         raise RuntimeError(

@@ -1,8 +1,8 @@
-r"""From averaged terms to the next horizon: three policies, and what they are held to.
+r"""From averaged terms to the next horizon: three policies and their bounds.
 
 A policy is a function of Q_T, Q_TT and Q_Tu δθ that returns δT of
-:math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the bounds then act on the length
-:math:`L = |T - t_0|`, whichever way time runs.
+:math:`T \leftarrow T - \eta\, \delta T` (``eq:feedback``); the bounds apply to the length
+:math:`L = |T - t_0|`, in either direction of time.
 """
 
 from __future__ import annotations
@@ -31,19 +31,11 @@ PolicyFunction: TypeAlias = Callable[[float, float, float], float]
 
 
 def feedback(Q_T: float, Q_TT: float, Q_Tu_du: float) -> float:
-    r"""The second-order feedback policy: :math:`\delta T = (Q_T + Q_{Tu}\delta\theta) / |Q_{TT}|`.
+    r"""Return :math:`\delta T = (Q_T + Q_{Tu}\delta\theta) / |Q_{TT}|`, second-order feedback.
 
-    Q_T was measured before the parameters moved by δθ; to first order it has since become
+    Q_T was measured before the parameters changed by δθ; to first order it is now
     :math:`Q_T + Q_{Tu} \delta\theta`. The absolute value makes the step descend also where the
-    cost bends downwards.
-
-    Args:
-        Q_T: Derivative of the cost in T.
-        Q_TT: Its curvature, not zero.
-        Q_Tu_du: The feedback term :math:`Q_{Tu} \delta\theta`.
-
-    Returns:
-        δT.
+    curvature is negative.
 
     Example:
         >>> feedback(1.0, 2.0, -0.5)
@@ -53,15 +45,7 @@ def feedback(Q_T: float, Q_TT: float, Q_Tu_du: float) -> float:
 
 
 def newton(Q_T: float, Q_TT: float, Q_Tu_du: float = 0.0) -> float:
-    """The same without feedback: δT = Q_T / |Q_TT|.
-
-    Args:
-        Q_T: Derivative of the cost in T.
-        Q_TT: Its curvature, not zero.
-        Q_Tu_du: Not used.
-
-    Returns:
-        δT.
+    r"""Return :math:`\delta T = Q_T / |Q_{TT}|`: the same without feedback.
 
     Example:
         >>> newton(1.0, 2.0)
@@ -71,15 +55,7 @@ def newton(Q_T: float, Q_TT: float, Q_Tu_du: float = 0.0) -> float:
 
 
 def gradient(Q_T: float, Q_TT: float = 0.0, Q_Tu_du: float = 0.0) -> float:
-    """The first-order baseline of Massaroli et al., *Dissecting Neural ODEs*: δT = Q_T.
-
-    Args:
-        Q_T: Derivative of the cost in T.
-        Q_TT: Not used.
-        Q_Tu_du: Not used.
-
-    Returns:
-        δT.
+    """Return δT = Q_T, the first-order baseline of Massaroli et al., *Dissecting Neural ODEs*.
 
     Example:
         >>> gradient(1.0, 2.0)
@@ -96,16 +72,7 @@ POLICIES: dict[str, PolicyFunction] = {
 
 
 def policy_function(policy: Policy | PolicyFunction) -> PolicyFunction:
-    """Look a policy up; one's own function is a policy too.
-
-    Args:
-        policy: A name, or a function of Q_T, Q_TT and Q_Tu δθ.
-
-    Returns:
-        The function.
-
-    Raises:
-        UnknownName: No policy has that name.
+    """Look up a policy by name; a function of Q_T, Q_TT and Q_Tu δθ is returned as it is.
 
     Example:
         >>> policy_function("newton")(1.0, 2.0, 0.0)
@@ -122,12 +89,12 @@ def policy_function(policy: Policy | PolicyFunction) -> PolicyFunction:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where the length of a solve has to stay.
+    """Bounds on the length of a solve.
 
     Attributes:
-        minimum: The shortest length.
-        maximum: The longest length.
-        max_change: The largest change in one update, relative to the length.
+        minimum: shortest length.
+        maximum: longest length.
+        max_change: largest change in one update, relative to the length.
     """
 
     minimum: float
@@ -135,31 +102,15 @@ class Bounds:
     max_change: float = math.inf
 
     def check(self, T: float, t0: float) -> None:
-        """Refuse a horizon that is out of bounds before anything was learned.
-
-        Args:
-            T: The horizon.
-            t0: Start of the solve.
-
-        Raises:
-            InvalidTimes: It is.
-        """
+        """Raise ``InvalidTimes`` if an initial horizon is out of bounds."""
         if not self.minimum <= abs(T - t0) <= self.maximum:
             raise InvalidTimes(
-                f"horizon = {T:g} is {abs(T - t0):g} away from t0 = {t0:g}, but is to stay between "
+                f"horizon = {T:g} is {abs(T - t0):g} away from t0 = {t0:g}, but must stay between "
                 f"{self.minimum:g} and {self.maximum:g}: move it, or change minimum or maximum"
             )
 
     def move(self, T: float, t0: float, change: float) -> float:
-        """Change the length of a solve, within bounds and without turning time around.
-
-        Args:
-            T: The horizon.
-            t0: Start of the solve.
-            change: Relative change of the length.
-
-        Returns:
-            The new horizon.
+        """Return the horizon after a relative change of length, within bounds.
 
         Example:
             >>> Bounds(0.1, 2.0).move(-1.0, 0.0, 0.5)

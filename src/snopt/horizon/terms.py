@@ -23,14 +23,14 @@ Q_Tx         Φ_xx F                                H_x
 Q_Tu         0                                     H_u
 ===========  ====================================  ======================================
 
-The paper holds F and ℓ still in its second-order terms, as Theorem 1 does; the exact column is
+The paper keeps F and ℓ constant in its second-order terms, as Theorem 1 does; the exact column is
 the second derivative. The ODEs are the same. docs/theory/horizon.md derives both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -40,25 +40,24 @@ from snopt.base.errors import unknown
 from snopt.base.types import State
 from snopt.second_order.derivatives import pullback
 from snopt.second_order.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
-from snopt.second_order.integration import Solver
 
 __all__ = ["HorizonTerms", "Penalty", "Terminal", "horizon_terms", "penalty_slopes"]
 
 #: The weight c of :math:`\frac c2 (T - t_0)^2`, or any function of T written with torch.
 Penalty: TypeAlias = float | Callable[[Tensor], Tensor]
-#: What stands for Φ_xx: the loss's own, or Φ_x Φ_xᵀ with the whole batch as one state.
+#: Φ_xx of the loss, or Φ_x Φ_xᵀ with the whole batch as one state.
 Terminal: TypeAlias = Literal["hessian", "gradient"]
 
 
 @dataclass(frozen=True)
 class HorizonTerms:
-    """Derivatives of the cost in the horizon, at t0 (m entries of the state, n parameters).
+    """Derivatives of the cost in the horizon, at t0.
 
     Attributes:
-        Q_T: First derivative, 0-d.
-        Q_TT: Second derivative, 0-d.
-        Q_Tx: Mixed with the initial state, ``[m]``.
-        Q_Tu: Mixed with the parameters, ``[n]``, in the order of ``field.parameters()``.
+        Q_T: first derivative, 0-d.
+        Q_TT: second derivative, 0-d.
+        Q_Tx: mixed with the initial state, ``[m]``.
+        Q_Tu: mixed with the parameters, ``[n]``, in the order of ``field.parameters()``.
     """
 
     Q_T: Tensor
@@ -68,18 +67,12 @@ class HorizonTerms:
 
 
 def penalty_slopes(penalty: Penalty, T: float, t0: float = 0.0) -> tuple[float, float]:
-    r"""First and second derivative of the penalty on the horizon.
+    r"""Return ``P'(T)`` and ``P''(T)`` of the penalty on the horizon.
 
     Args:
         penalty: c of :math:`\frac c2 (T - t_0)^2`, or a function of T (a 0-d float64 tensor).
-        T: The horizon.
-        t0: Start of the solve.
-
-    Returns:
-        ``P'(T)`` and ``P''(T)``.
-
-    Raises:
-        TypeError: The function's value has no derivative in T.
+        T: the horizon.
+        t0: start of the solve.
 
     Example:
         >>> penalty_slopes(0.1, 2.0)
@@ -95,7 +88,7 @@ def penalty_slopes(penalty: Penalty, T: float, t0: float = 0.0) -> tuple[float, 
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
             raise TypeError(
                 f"penalty returned {value!r}, which has no derivative in T: compute one number "
-                "from T, a 0-d tensor, by torch's own operations, for example 0.01 * T.abs()"
+                "from T, a 0-d tensor, with torch operations, for example 0.01 * T.abs()"
             )
         (first,) = torch.autograd.grad(value, at, create_graph=True)
         if not first.requires_grad:  # a straight line
@@ -114,35 +107,23 @@ def horizon_terms(
     *,
     terminal: Terminal = "hessian",
     exact: bool = False,
-    method: str = "dopri5",
-    rtol: float = 1e-7,
-    atol: float = 1e-9,
-    options: dict[str, Any] | None = None,
+    **solver: Any,
 ) -> HorizonTerms:
     r"""Solve the boxed ODEs: Q_T, Q_TT, Q_Tx, Q_Tu of ``eq:T-ode`` at t0.
 
-    A reference, in which a batch is one state: :class:`snopt.HorizonOptimizer` needs none of
-    these solves.
+    This is a reference in which a batch is one state. :class:`snopt.HorizonOptimizer` needs none
+    of these solves.
 
     Args:
         field: F, a module with ``forward(t, x)``; u are its parameters.
-        x0: Initial state.
+        x0: initial state.
         times: ``(t0, T)``.
         terminal_cost: :math:`\Phi`.
         running_cost: :math:`\ell(t, x, params)`.
         penalty: P: the weight c of the quadratic, or a function of T.
         terminal: Φ_xx: the ``"hessian"`` of the cost, or ``"gradient"`` for Φ_x Φ_xᵀ.
-        exact: Whether to keep the derivatives of F and ℓ that the paper leaves out.
-        method: Any method of :func:`snopt.odeint`.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        options: The method's options.
-
-    Returns:
-        The derivatives.
-
-    Raises:
-        UnknownName: An unknown ``terminal``.
+        exact: keep the derivatives of F and ℓ that the paper leaves out.
+        **solver: as for :func:`snopt.differential_programming`.
 
     Example:
         :math:`\dot x = u, \Phi = x^2/2` from 0: the cost is :math:`(uT)^2/2`.
@@ -160,29 +141,18 @@ def horizon_terms(
     """
     if terminal not in ("hessian", "gradient"):
         raise unknown("terminal", terminal, ("hessian", "gradient"))
-    problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost)
-    solver = Solver(method, rtol, atol, options)
-
-    def forward(t: Tensor, state: tuple[Tensor]) -> tuple[Tensor]:
-        return (problem.slope(t, state[0]),)
+    problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost, **solver)
 
     def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        x, Q_Tx, _ = state
-        F, pull = pullback(lambda x, u: problem.F(t, x, u), x, problem.u)
-        F_x_Q, F_u_Q = pull(Q_Tx)
-        return F, -F_x_Q, -F_u_Q
+        F, pull = pullback(lambda x, u: problem.F(t, x, u), state[0], problem.u)
+        F_x_Q, F_u_Q = pull(state[1])
+        return (F, -F_x_Q, -F_u_Q)[: len(state)]
 
-    (x1,) = solver.integrate(forward, (problem.x0,), problem.t0, problem.t1)
-    at_end = _at_horizon(problem, x1, penalty, terminal, exact)
-    if problem.n == 0:  # nothing to integrate for no parameters
-        _, Q_Tx = solver.integrate(
-            lambda t, s: backward(t, (*s, problem.u))[:2], (x1, at_end.Q_Tx), problem.t1, problem.t0
-        )
-        return HorizonTerms(at_end.Q_T, at_end.Q_TT, Q_Tx, at_end.Q_Tu)
-    _, Q_Tx, Q_Tu = solver.integrate(
-        backward, (x1, at_end.Q_Tx, at_end.Q_Tu), problem.t1, problem.t0
-    )
-    return HorizonTerms(at_end.Q_T, at_end.Q_TT, Q_Tx, Q_Tu)
+    x1 = problem.final_state()
+    end = _at_horizon(problem, x1, penalty, terminal, exact)
+    state = (x1, end.Q_Tx, end.Q_Tu) if problem.n else (x1, end.Q_Tx)
+    _, *found = problem.backward(backward, state)
+    return replace(end, **dict(zip(("Q_Tx", "Q_Tu"), found, strict=False)))
 
 
 def _at_horizon(
@@ -201,7 +171,7 @@ def _at_horizon(
         return product
 
     def rate(t: Tensor, x: Tensor, u: Tensor) -> Tensor:
-        """H, its factor Φ_x held still: that one's part is Φ_xx F."""
+        """H with its factor Φ_x held constant; the derivative of Φ_x is Φ_xx F."""
         return problem.running(t, x, u) + g @ problem.F(t, x, u)
 
     H, pull = pullback(rate, t, x1, u)

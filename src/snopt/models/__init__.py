@@ -1,6 +1,6 @@
 """Ready-made fields and models: images, time series, densities.
 
-They are ordinary modules: plain tensors in, plain tensors out, any optimizer.
+They are ordinary modules and work with any optimizer.
 """
 
 from snopt.models.cnf import CNF

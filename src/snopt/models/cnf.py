@@ -1,16 +1,15 @@
-r"""Continuous normalising flows: densities as the push-forward of a normal one.
+r"""Continuous normalising flows: densities as the push-forward of a normal density.
 
-A point x at time 0 flows to z at the horizon, where the density is that of a normal distribution,
-through one or several Neural ODEs; the logarithm of the change of volume is integrated along:
+One or several Neural ODEs carry a point x at time 0 to z at the horizon, where the density is
+normal; the logarithm of the change of volume is integrated along the path:
 
 .. math::
     \log p(x) = \log N(z; 0, \sigma^2 I) + \log\left|\det \frac{\partial z}{\partial x}\right|,
     \qquad
     \frac{d}{dt} \log\det = \mathrm{div} F(t, x).
 
-Everything one solve depends on is part of its state, the noise of a stochastic divergence
-included: several calls may wait for their backward passes at once, and any adjoint may run any of
-them again.
+The noise of an estimated divergence is part of the state, so several calls may precede one backward
+pass, and an adjoint may repeat any of them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DIVERGENCES = ("exact", *NOISE)
 
 
 class FlowField(nn.Module):
-    """The field of one solve of a flow; the structure of the state says what to integrate.
+    """The field of one solve of a flow; the structure of the state selects what is integrated.
 
     ==============================================  ===========================================
     state                                           derivative
@@ -54,29 +53,17 @@ class FlowField(nn.Module):
     """
 
     def __init__(self, field: nn.Module) -> None:
-        """Wrap a field.
-
-        Args:
-            field: The field on ``x`` alone.
-        """
         super().__init__()
         self.field = field
 
     def forward(self, t: Tensor, state: State) -> State:
-        """Evaluate the derivative of a state.
-
-        Args:
-            t: Time.
-            state: One of the structures above.
-
-        Returns:
-            The derivative, in the same structure.
-        """
+        """Evaluate the derivative of a state, in the same structure."""
         if isinstance(state, Tensor):
             return self.field(t, state)
         x, integrals, *noise = state
         jacobian = estimated(self.field, t, x, *noise) if noise else exact(self.field, t, x)
-        integrands = (jacobian.divergence, jacobian.value.square().sum(1), jacobian.square)
+        kinetic = jacobian.value.square().flatten(1).sum(1)
+        integrands = (jacobian.divergence, kinetic, jacobian.square)
         return (
             jacobian.value,
             integrands[: len(integrals)],
@@ -85,7 +72,7 @@ class FlowField(nn.Module):
 
 
 class Costs(NamedTuple):
-    r"""Regularisers of Finlay et al. (2020), one number a sample.
+    r"""Regularisers of Finlay et al. (2020), one number per sample.
 
     Attributes:
         kinetic: :math:`\int \|F\|^2 dt`.
@@ -97,12 +84,31 @@ class Costs(NamedTuple):
 
 
 class CNF(nn.Module):
-    """A stack of Neural ODEs between a density and a normal one.
+    """A stack of Neural ODEs from a data density to a normal density.
+
+    Args:
+        dim: size of a point.
+        hidden: sizes of the fields' hidden layers; default ``(64, 64)``, or ``(64,)`` for the
+            hypernetwork's field, which has one hidden layer.
+        activation: ``"tanh"`` or ``"softplus"``, of concat-squash fields.
+        stacks: number of Neural ODEs.
+        divergence: ``"exact"``, or Hutchinson's estimate with ``"rademacher"`` or
+            ``"gaussian"`` noise, drawn once per solve.
+        hypernetwork: use the hypernetwork's field instead of concat-squash layers.
+        fields: your own fields, one per stack, instead of any of these.
+        kinetic: weight of the kinetic regulariser in :meth:`loss`.
+        jacobian: weight of the Jacobian regulariser in :meth:`loss`.
+        base_variance: variance of the normal density.
+        horizon: end time of each Neural ODE.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        options: the solver's options.
+        **solver: further arguments of :class:`snopt.NeuralODE`.
 
     Attributes:
-        blocks: The :class:`snopt.NeuralODE` blocks, data first.
-        dim: Size of a point.
-        base_variance: Variance of the normal density, in every direction.
+        blocks: the :class:`snopt.NeuralODE` blocks, the one next to the data first.
+        dim: size of a point.
+        base_variance: variance of the normal density, in every direction.
 
     Example:
         >>> flow = CNF(2, hidden=(16,), rtol=1e-4, atol=1e-4)
@@ -132,32 +138,6 @@ class CNF(nn.Module):
         options: dict[str, Any] | None = None,
         **solver: Any,
     ) -> None:
-        """Make a flow.
-
-        Args:
-            dim: Size of a point.
-            hidden: Sizes of the fields' hidden layers; default ``(64, 64)``, or the one layer
-                ``(64,)`` of the hypernetwork's field.
-            activation: ``"tanh"`` or ``"softplus"``, of concat-squash fields.
-            stacks: Number of Neural ODEs.
-            divergence: ``"exact"``, or by Hutchinson's estimate with ``"rademacher"`` or
-                ``"gaussian"`` noise, drawn anew for each solve and fixed along it.
-            hypernetwork: Take the hypernetwork's field instead of concat-squash layers.
-            fields: Your own fields, one a stack, instead of any of these.
-            kinetic: Weight of the kinetic regulariser in :meth:`loss`.
-            jacobian: Weight of the Jacobian regulariser in :meth:`loss`.
-            base_variance: Variance of the base density, the normal that data flow to.
-            horizon: End time of each Neural ODE.
-            rtol: Relative tolerance.
-            atol: Absolute tolerance.
-            options: The solver's options.
-            **solver: Further arguments of :class:`snopt.NeuralODE`.
-
-        Raises:
-            UnknownName: A divergence or an activation that there is not.
-            ValueError: No stack, hidden layers that the hypernetwork's field does not have, or a
-                variance that is not positive.
-        """
         super().__init__()
         _check_divergence(divergence)
         if not 0.0 < base_variance < math.inf:
@@ -169,7 +149,7 @@ class CNF(nn.Module):
         if not fields:
             raise ValueError(f"stacks = {len(fields)}: a flow needs at least one Neural ODE.")
         if solver.get("method") in {None, *TABLEAUS}:
-            # Running costs feed back into nothing: they take the steps that x and log_det ask for.
+            # Nothing depends on the running costs: x and log_det alone control the step size.
             options = {"norm": Seminorm(keep=2), **(options or {})}
         self.blocks = nn.ModuleList(
             NeuralODE(FlowField(field), horizon, rtol=rtol, atol=atol, options=options, **solver)
@@ -179,53 +159,30 @@ class CNF(nn.Module):
     def forward(
         self, x: Tensor, *, divergence: str | None = None, costs: bool = False
     ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Costs]:
-        """Take points to the normal density's side.
+        """Map points to the normal density's side.
 
         Args:
-            x: Points, (batch, dim).
-            divergence: How to compute it in this call; default as the flow was made.
-            costs: Whether to measure the regularisers too.
+            x: points, (batch, dim).
+            divergence: method for this call; default as in the constructor.
+            costs: also measure the regularisers.
 
         Returns:
-            z and the logarithm of the determinant of ∂z/∂x, (batch); and the costs if wanted.
+            z and log abs det ∂z/∂x, (batch); with ``costs``, also a :class:`Costs`.
         """
         return self._through(x, divergence, costs=costs, back=False)
 
     def inverse(self, z: Tensor, *, divergence: str | None = None) -> tuple[Tensor, Tensor]:
-        """Take points back to the data's side.
-
-        Args:
-            z: Points, (batch, dim).
-            divergence: How to compute it in this call; default as the flow was made.
-
-        Returns:
-            x and the logarithm of the determinant of ∂x/∂z, (batch).
-        """
+        """Map points back to the data's side; return x and log abs det ∂x/∂z, (batch)."""
         return self._through(z, divergence, costs=False, back=True)  # type: ignore[return-value]
 
     def log_prob(self, x: Tensor, *, divergence: str | None = None) -> Tensor:
-        """The log-likelihood of points; an unbiased estimate if the divergence is estimated.
-
-        Args:
-            x: Points, (batch, dim).
-            divergence: How to compute it in this call; default as the flow was made.
-
-        Returns:
-            Log-densities, (batch).
-        """
+        """Return log-densities, (batch); unbiased estimates if the divergence is estimated."""
         z, log_det = self(x, divergence=divergence)  # a call, so that hooks see it
         log_prob: Tensor = normal_log_prob(z, self.base_variance) + log_det
         return log_prob
 
     def loss(self, x: Tensor) -> Tensor:
-        """Minus the mean log-likelihood, plus the regularisers with their weights.
-
-        Args:
-            x: Points, (batch, dim).
-
-        Returns:
-            The loss, 0-d.
-        """
+        """Return minus the mean log-likelihood plus the weighted regularisers, 0-d."""
         if not (self.kinetic or self.jacobian):
             return -self.log_prob(x).mean()
         z, log_det, costs = self(x, costs=True)
@@ -235,15 +192,7 @@ class CNF(nn.Module):
 
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw points.
-
-        Args:
-            count: How many.
-            generator: Where randomness comes from; default the global one.
-
-        Returns:
-            Points, (count, dim).
-        """
+        """Draw ``count`` points, (count, dim)."""
         like = next(self.parameters())
         x = torch.randn(count, self.dim, generator=generator, dtype=like.dtype, device=like.device)
         x = math.sqrt(self.base_variance) * x
@@ -254,7 +203,6 @@ class CNF(nn.Module):
     def _through(
         self, x: Tensor, divergence: str | None, *, costs: bool, back: bool
     ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Costs]:
-        """Solve through all blocks, one way or the other."""
         kind = self.divergence if divergence is None else _check_divergence(divergence)
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(f"points have shape {tuple(x.shape)}; expected (batch, {self.dim}).")
@@ -271,14 +219,7 @@ class CNF(nn.Module):
 
 
 def normal_log_prob(z: Tensor, variance: float = 1.0) -> Tensor:
-    """The log-density of the normal N(0, variance I).
-
-    Args:
-        z: Points, (batch, dim).
-        variance: In every direction.
-
-    Returns:
-        Log-densities, (batch).
+    """Return the log-density of the normal N(0, variance I), (batch).
 
     Example:
         >>> normal_log_prob(torch.zeros(1, 2))
@@ -296,7 +237,6 @@ def _check_divergence(divergence: str) -> str:
 
 def _fields(dim: int, hidden: Sequence[int] | None, activation: str, stacks: int,
             hypernetwork: bool) -> list[nn.Module]:  # fmt: skip
-    """The paper's fields."""
     if not hypernetwork:
         sizes = (64, 64) if hidden is None else hidden
         return [ConcatSquashField(dim, sizes, activation) for _ in range(stacks)]

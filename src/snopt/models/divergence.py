@@ -1,6 +1,6 @@
-r"""Divergence and size of a field's Jacobian :math:`J = \partial F / \partial x`, sample by sample.
+r"""Divergence and size of a field's Jacobian :math:`J = \partial F / \partial x`, per sample.
 
-Both come from products with J. Exactly, one product a dimension:
+Both come from products with J. Exactly, with one product per dimension:
 
 .. math:: \mathrm{div} F = \sum_i e_i^T J e_i, \qquad \|J\|_F^2 = \sum_i \|J e_i\|^2,
 
@@ -8,11 +8,11 @@ or in expectation, from one product with noise e of mean zero and unit covarianc
 
 .. math:: \mathrm{div} F = E[e^T J e], \qquad \|J\|_F^2 = E\|J e\|^2.
 
-Noise is drawn once and belongs to a solve: a field that changed its mind from stage to stage would
-be no function of time and state, and an adjoint that runs it again would run another one.
+Noise is drawn once per solve. With new noise at every stage the field would not be a function of
+time and state, and an adjoint could not evaluate it again.
 
-A field with a method ``with_tangent`` is asked for :math:`J v`; for any other, autograd computes
-:math:`J^T v`, which has the same trace and the same norm.
+A field with a method ``with_tangent`` computes :math:`J v` itself; for other fields, autograd
+computes :math:`J^T v`, which has the same trace and the same norm.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from snopt.base.types import TensorField
 
 
 class Jacobian(NamedTuple):
-    """A field's value and what is known of its Jacobian.
+    """A field's value and properties of its Jacobian.
 
     Attributes:
-        value: F(t, x), shaped like ``x``.
-        divergence: Trace of J, or its estimate, (batch).
-        square: Squared Frobenius norm of J, or its estimate, (batch).
+        value: F(t, x), in the shape of ``x``.
+        divergence: trace of J, or its estimate, (batch).
+        square: squared Frobenius norm of J, or its estimate, (batch).
     """
 
     value: Tensor
@@ -58,18 +58,12 @@ NOISE: dict[str, Callable[[Tensor, torch.Generator | None], Tensor]] = {
 
 
 def draw_noise(kind: str, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Draw noise for one solve.
+    """Draw noise in the shape of ``x`` for one solve.
 
     Args:
         kind: ``"rademacher"`` (signs; the least variance) or ``"gaussian"``.
-        x: The state it is for.
-        generator: Where randomness comes from; default the global one.
-
-    Returns:
-        Noise shaped like ``x``.
-
-    Raises:
-        UnknownName: Another kind.
+        x: the state.
+        generator: source of randomness; default the global one.
 
     Example:
         >>> draw_noise("rademacher", torch.zeros(2, 3)).abs()
@@ -85,13 +79,10 @@ def estimated(field: TensorField, t: Tensor, x: Tensor, noise: Tensor) -> Jacobi
     """Estimate divergence and norm from one product with noise.
 
     Args:
-        field: A field whose samples do not influence one another.
-        t: Time.
-        x: States, (batch, ...).
-        noise: From :func:`draw_noise`.
-
-    Returns:
-        The value and both estimates.
+        field: a field whose samples do not influence each other.
+        t: time.
+        x: states, (batch, ...).
+        noise: from :func:`draw_noise`.
 
     Example:
         >>> x = torch.zeros(1, 2)
@@ -104,15 +95,7 @@ def estimated(field: TensorField, t: Tensor, x: Tensor, noise: Tensor) -> Jacobi
 
 
 def exact(field: TensorField, t: Tensor, x: Tensor) -> Jacobian:
-    """Compute divergence and norm exactly, by one product a dimension.
-
-    Args:
-        field: A field whose samples do not influence one another.
-        t: Time.
-        x: States, (batch, dim).
-
-    Returns:
-        The value and both quantities.
+    """Compute divergence and norm at states (batch, dim) by one product per dimension.
 
     Example:
         >>> x = torch.tensor([[1.0, 2.0]])

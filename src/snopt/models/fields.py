@@ -1,14 +1,11 @@
-"""Vector fields of the paper's models (``table:F-config``).
+r"""Vector fields of the paper's models (``table:F-config``).
 
-Every field is a module with ``forward(t, x)``; ``t`` is a 0-d tensor and samples do not influence
-one another. Fields of flows can also be asked for their derivative in a direction::
-
-    F, J_v = field.with_tangent(t, x, v)        # J = ∂F/∂x
-
-written out by hand and evaluated together with the value. That is all a divergence needs, costs
-about twice the value alone, and leaves a plain function of tensors that a compiler can trace.
-Values go through the layers themselves and tangents through their weights, so that whoever watches
-the layers sees each called once.
+Every field is a module with ``forward(t, x)``; ``t`` is a 0-d tensor, and samples do not influence
+each other. Fields of flows also have ``with_tangent(t, x, v)``, which returns F and the derivative
+:math:`J v, J = \partial F / \partial x`, in one or more directions v of shape (..., batch, dim),
+written out by hand. That is all a divergence needs, costs about twice the value alone, and is a
+plain function of tensors that a compiler can trace. Values go through the layers themselves and
+tangents through their weights, so hooks on a layer see one call.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Pair]] = {"tanh": _tanh, "softplus": _
 
 
 class ConvField(nn.Module):
-    """Two 3x3 convolutions with ReLU between them; time enters each as one more channel.
+    """Two 3x3 convolutions with ReLU between them; time enters each as an additional channel.
 
     Example:
         >>> field = ConvField(4)
@@ -49,25 +46,12 @@ class ConvField(nn.Module):
     """
 
     def __init__(self, channels: int = 64) -> None:
-        """Make a field.
-
-        Args:
-            channels: Channels of the state.
-        """
         super().__init__()
         self.first = nn.Conv2d(channels + 1, channels, 3, padding=1)
         self.second = nn.Conv2d(channels + 1, channels, 3, padding=1)
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field.
-
-        Args:
-            t: Time.
-            x: Images, (batch, channels, height, width).
-
-        Returns:
-            The derivative, shaped like ``x``.
-        """
+        """Evaluate the field at images (batch, channels, height, width)."""
         time = t.to(x).expand(x.shape[0], 1, *x.shape[2:])
         x = torch.relu(self.first(torch.cat([time, x], dim=1)))
         return self.second(torch.cat([time, x], dim=1))  # type: ignore[no-any-return]
@@ -76,6 +60,11 @@ class ConvField(nn.Module):
 class TanhField(nn.Module):
     """Linear layers with tanh between them; does not depend on time.
 
+    Args:
+        dim: size of the state.
+        width: size of the hidden layers; default ``dim``.
+        depth: number of linear layers.
+
     Example:
         >>> field = TanhField(32)
         >>> len(field.layers), field(torch.tensor(0.0), torch.zeros(5, 32)).shape
@@ -83,27 +72,12 @@ class TanhField(nn.Module):
     """
 
     def __init__(self, dim: int, width: int | None = None, depth: int = 4) -> None:
-        """Make a field.
-
-        Args:
-            dim: Size of the state.
-            width: Size of the layers between; default ``dim``.
-            depth: Number of linear layers.
-        """
         super().__init__()
         sizes = [dim, *[width or dim] * (depth - 1), dim]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field.
-
-        Args:
-            t: Time, of no influence.
-            x: States, (batch, dim).
-
-        Returns:
-            The derivative, shaped like ``x``.
-        """
+        """Evaluate the field at states (batch, dim)."""
         *inner, last = self.layers
         for layer in inner:
             x = torch.tanh(layer(x))
@@ -120,49 +94,33 @@ class ConcatSquashLinear(nn.Module):
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        """Make a layer.
-
-        Args:
-            inputs: Size of the input.
-            outputs: Size of the output.
-        """
         super().__init__()
         self.linear = nn.Linear(inputs, outputs)
         self.gate = nn.Linear(1, outputs)
         self.shift = nn.Linear(1, outputs, bias=False)
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the layer.
-
-        Args:
-            t: Time.
-            x: Input, (batch, inputs).
-
-        Returns:
-            The output, (batch, outputs).
-        """
-        time = t.to(x).reshape(1)
-        return torch.addcmul(self.shift(time), self.linear(x), torch.sigmoid(self.gate(time)))
+        """Evaluate the layer."""
+        return self._with_gate(t, x)[0]
 
     def with_tangent(self, t: Tensor, x: Tensor, v: Tensor) -> Pair:
-        """Evaluate the layer and its derivative in a direction.
+        """Evaluate the layer and its derivative in the directions ``v``."""
+        value, gate = self._with_gate(t, x)
+        return value, functional.linear(v, self.linear.weight) * gate
 
-        Args:
-            t: Time.
-            x: Input, (batch, inputs).
-            v: Direction, (..., batch, inputs): leading axes hold several.
-
-        Returns:
-            The output and the derivative, (..., batch, outputs).
-        """
+    def _with_gate(self, t: Tensor, x: Tensor) -> Pair:
         time = t.to(x).reshape(1)
         gate = torch.sigmoid(self.gate(time))
-        value = torch.addcmul(self.shift(time), self.linear(x), gate)
-        return value, functional.linear(v, self.linear.weight) * gate
+        return torch.addcmul(self.shift(time), self.linear(x), gate), gate
 
 
 class ConcatSquashField(nn.Module):
     """Concat-squash layers with tanh or softplus between them: the fields of Gas and Miniboone.
+
+    Args:
+        dim: size of the state.
+        hidden: sizes of the hidden layers.
+        activation: ``"tanh"`` or ``"softplus"``.
 
     Example:
         >>> field = ConcatSquashField(8, (160, 160, 160))
@@ -171,16 +129,6 @@ class ConcatSquashField(nn.Module):
     """
 
     def __init__(self, dim: int, hidden: Sequence[int], activation: str = "tanh") -> None:
-        """Make a field.
-
-        Args:
-            dim: Size of the state.
-            hidden: Sizes of the layers between.
-            activation: ``"tanh"`` or ``"softplus"``.
-
-        Raises:
-            UnknownName: Another activation.
-        """
         super().__init__()
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
@@ -189,31 +137,14 @@ class ConcatSquashField(nn.Module):
         self.layers = nn.ModuleList(ConcatSquashLinear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field.
-
-        Args:
-            t: Time.
-            x: Points, (batch, dim).
-
-        Returns:
-            The derivative, shaped like ``x``.
-        """
+        """Evaluate the field at points (batch, dim)."""
         *inner, last = self.layers
         for layer in inner:
             x, _ = ACTIVATIONS[self.activation](layer(t, x))
         return last(t, x)  # type: ignore[no-any-return]
 
     def with_tangent(self, t: Tensor, x: Tensor, v: Tensor) -> Pair:
-        """Evaluate the field and its derivative in a direction.
-
-        Args:
-            t: Time.
-            x: Points, (batch, dim).
-            v: Direction, (..., batch, dim).
-
-        Returns:
-            The value and ``J v``.
-        """
+        """Evaluate the field and its derivative in the directions ``v``."""
         *inner, last = self.layers
         for layer in inner:
             x, v = layer.with_tangent(t, x, v)  # type: ignore[operator]
@@ -223,11 +154,17 @@ class ConcatSquashField(nn.Module):
 
 
 class HyperField(nn.Module):
-    r"""A two-layer field whose weights a small network computes from time: that of Circle.
+    r"""A two-layer field with weights computed from time by a small network: that of Circle.
 
-    :math:`F(t, x) = \frac{1}{m} \sum_{i=1}^{m} u_i\,\sigma(g_i) \tanh(w_i^T x + b_i)`, where three
-    linear layers with tanh between them compute w, b, u and g from ``t``. With 2 dimensions and
-    m = 64 it is the paper's ``Linear(2,64) -> Tanh -> Linear(64,2)``.
+    .. math:: F(t, x) = \frac{1}{m} \sum_{i=1}^{m} u_i\,\sigma(g_i) \tanh(w_i^T x + b_i),
+
+    where three linear layers with tanh between them compute w, b, u and g from ``t``. With 2
+    dimensions and m = 64 it is the paper's ``Linear(2,64) -> Tanh -> Linear(64,2)``.
+
+    Args:
+        dim: size of the state.
+        width: number m of terms.
+        hidden: size of the hidden layers of the network that computes the weights.
 
     Example:
         >>> field = HyperField(2)
@@ -236,13 +173,6 @@ class HyperField(nn.Module):
     """
 
     def __init__(self, dim: int, width: int = 64, hidden: int = 32) -> None:
-        """Make a field.
-
-        Args:
-            dim: Size of the state.
-            width: Number m of terms: the hidden layer of the field.
-            hidden: Size of the hidden layers of the network that computes weights.
-        """
         super().__init__()
         self.dim, self.width = dim, width
         self.first = nn.Linear(1, hidden)
@@ -250,43 +180,19 @@ class HyperField(nn.Module):
         self.third = nn.Linear(hidden, (3 * dim + 1) * width)
 
     def weights(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the field's weights at a time.
-
-        Args:
-            t: Time.
-
-        Returns:
-            w, (width, dim); b, (width); and u σ(g) / m, (dim, width).
-        """
+        """Return w, (width, dim); b, (width); and u σ(g) / m, (dim, width)."""
         code = torch.tanh(self.first(t.reshape(1)))
         out = self.third(torch.tanh(self.second(code)))
         w, u, g = out[self.width :].reshape(3, self.width, self.dim)
         return w, out[: self.width], (u * torch.sigmoid(g)).T / self.width
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field.
-
-        Args:
-            t: Time.
-            x: Points, (batch, dim).
-
-        Returns:
-            The derivative, shaped like ``x``.
-        """
+        """Evaluate the field at points (batch, dim)."""
         w, b, u = self.weights(t.to(x))
         return functional.linear(torch.tanh(functional.linear(x, w, b)), u)
 
     def with_tangent(self, t: Tensor, x: Tensor, v: Tensor) -> Pair:
-        """Evaluate the field and its derivative in a direction.
-
-        Args:
-            t: Time.
-            x: Points, (batch, dim).
-            v: Direction, (..., batch, dim).
-
-        Returns:
-            The value and ``J v``.
-        """
+        """Evaluate the field and its derivative in the directions ``v``."""
         w, b, u = self.weights(t.to(x))
         h, slope = _tanh(functional.linear(x, w, b))
         return functional.linear(h, u), functional.linear(functional.linear(v, w) * slope, u)

@@ -11,17 +11,10 @@ from snopt.models.fields import ConvField
 
 
 def stem(in_channels: int, width: int) -> nn.Sequential:
-    """The features: ``Conv(64,3,1) -> ReLU -> Conv(64,4,2) -> ReLU -> Conv(64,4,2)``.
+    """Return the features: ``Conv(64,3,1) -> ReLU -> Conv(64,4,2) -> ReLU -> Conv(64,4,2)``.
 
-    The strided convolutions are padded by one pixel, as in the model the paper refers to, and none
-    has a bias, as in the authors' program.
-
-    Args:
-        in_channels: Channels of the images.
-        width: Channels of the features.
-
-    Returns:
-        The layers; 28x28 pixels become 6x6, 32x32 become 7x7.
+    The strided convolutions are padded by one pixel, as in the model that the paper refers to, and
+    none has a bias, as in the authors' code. 28x28 pixels become 6x6, 32x32 become 7x7.
     """
     return nn.Sequential(
         nn.Conv2d(in_channels, width, 3, 1, bias=False),
@@ -33,15 +26,7 @@ def stem(in_channels: int, width: int) -> nn.Sequential:
 
 
 def head(width: int, classes: int) -> nn.Sequential:
-    """The read-out: mean over pixels, then a linear layer.
-
-    Args:
-        width: Channels of the features.
-        classes: Number of classes.
-
-    Returns:
-        The layers.
-    """
+    """Return the read-out: mean over pixels, then a linear layer."""
     return nn.Sequential(
         nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
     )
@@ -50,10 +35,17 @@ def head(width: int, classes: int) -> nn.Sequential:
 class ImageClassifier(nn.Module):
     """Three convolutions, a Neural ODE with a convolutional field, pooling and a linear layer.
 
+    Args:
+        in_channels: channels of the images.
+        classes: number of classes.
+        width: channels of the features and of the ODE's state.
+        horizon: end time of the ODE.
+        **solver: further arguments of :class:`snopt.NeuralODE`.
+
     Attributes:
-        stem: The convolutions before the block.
-        block: The :class:`snopt.NeuralODE`.
-        head: What turns its end state into logits.
+        stem: the convolutions before the block.
+        block: the :class:`snopt.NeuralODE`.
+        head: the layers from its end state to logits.
 
     Example:
         >>> import torch
@@ -71,27 +63,11 @@ class ImageClassifier(nn.Module):
         horizon: float = 1.0,
         **solver: Any,
     ) -> None:
-        """Make a classifier.
-
-        Args:
-            in_channels: Channels of the images.
-            classes: Number of classes.
-            width: Channels of the features and of the ODE's state.
-            horizon: End time of the ODE.
-            **solver: Further arguments of :class:`snopt.NeuralODE`.
-        """
         super().__init__()
         self.stem = stem(in_channels, width)
         self.block = NeuralODE(ConvField(width), horizon, **solver)
         self.head = head(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Classify images.
-
-        Args:
-            x: Images, (batch, channels, height, width), at least 6x6 pixels.
-
-        Returns:
-            Logits, (batch, classes).
-        """
+        """Return logits for images of at least 6x6 pixels."""
         return self.head(self.block(self.stem(x)))  # type: ignore[no-any-return]

@@ -1,11 +1,12 @@
-"""Time series: a hidden state that flows between observations and jumps at them (ODE-RNN).
+r"""Time series: an ODE-RNN, whose hidden state follows an ODE and jumps at observations.
 
-    between observations   dx/dt = F(x)
-    at an observation      x ← GRU(observation, x)
+.. math::
+    \dot x = F(x) \text{ between observations}, \qquad
+    x \leftarrow \mathrm{GRU}(\text{observation}, x) \text{ at an observation.}
 
-A whole batch shares each solve. Where its samples have times of their own, sample i's interval is
-stretched to s in [0, 1]: dx/ds = Δt_i F(x), with Δt as a constant part of the state, so that the
-solve carries it wherever the solver or its adjoint goes.
+A whole batch shares each solve. If samples have their own times, the interval of sample i is
+stretched to s in [0, 1]: :math:`dx/ds = \Delta t_i F(x)`, with :math:`\Delta t` as a constant part
+of the state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Duration = float | Tensor
 
 
 class Stretched(nn.Module):
-    """A field on ``x``, or on ``(x, duration)`` with each sample's duration brought to one.
+    """A field on ``x``, or on ``(x, duration)`` with each sample's duration scaled to one.
 
     Example:
         >>> field = Stretched(TanhField(2))
@@ -36,24 +37,11 @@ class Stretched(nn.Module):
     """
 
     def __init__(self, field: nn.Module) -> None:
-        """Wrap a field that does not depend on time.
-
-        Args:
-            field: The field on ``x``.
-        """
         super().__init__()
         self.field = field
 
     def forward(self, t: Tensor, state: State) -> State:
-        """Evaluate the field.
-
-        Args:
-            t: Time.
-            state: ``x``, or the pair of ``x`` and durations, (batch, 1).
-
-        Returns:
-            The derivative, in the structure of ``state``.
-        """
+        """Evaluate the derivative of a state, in the same structure."""
         if isinstance(state, Tensor):
             return self.field(t, state)
         x, duration = state
@@ -63,15 +51,23 @@ class Stretched(nn.Module):
 class ODERNN(nn.Module):
     """A GRU whose hidden state follows an ODE between observations; classifies whole series.
 
-    The read-out is taken at each series' last observation. A value that is missing enters the
-    cell as zero (the mean, for standardised data), and ``see_mask`` tells the cell which are;
-    where nothing is observed, time passes and the cell is left out.
+    The read-out is at each series' last observation. A missing value enters the cell as zero (the
+    mean, for standardised data); with ``see_mask`` the cell also receives the mask. At a time
+    without any observation the cell is skipped.
+
+    Args:
+        channels: values per observation.
+        classes: number of classes.
+        hidden: size of the hidden state.
+        field_width: size of the field's layers; default ``hidden``.
+        see_mask: feed the mask to the cell beside the values.
+        **solver: further arguments of :class:`snopt.NeuralODE`.
 
     Attributes:
-        block: The :class:`snopt.NeuralODE` between observations; it carries its step from one
+        block: the :class:`snopt.NeuralODE` between observations; it keeps its step size from one
             interval to the next.
-        cell: The GRU cell.
-        head: The linear read-out.
+        cell: the GRU cell.
+        head: the linear read-out.
 
     Example:
         >>> model = ODERNN(channels=3, classes=4, hidden=8)
@@ -94,16 +90,6 @@ class ODERNN(nn.Module):
         see_mask: bool = False,
         **solver: Any,
     ) -> None:
-        """Make a classifier of series.
-
-        Args:
-            channels: Values in one observation.
-            classes: Number of classes.
-            hidden: Size of the hidden state.
-            field_width: Size of the field's layers; default ``hidden``.
-            see_mask: Whether the cell is fed the mask beside the values.
-            **solver: Further arguments of :class:`snopt.NeuralODE`.
-        """
         super().__init__()
         self.channels, self.see_mask = channels, see_mask
         self.block = NeuralODE(Stretched(TanhField(hidden, field_width)), 1.0, **solver)
@@ -117,22 +103,15 @@ class ODERNN(nn.Module):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Classify series.
+        """Return logits, (batch, classes).
 
         Args:
-            x: Observations, (batch, length, channels). What lies beyond a series' length or
-                under its mask may be anything, also NaN.
-            times: When they were made, (length) for all series or (batch, length) for each; not
+            x: observations, (batch, length, channels). Values beyond a series' length or outside
+                its mask are ignored and may be NaN.
+            times: times of the observations, (length) for all series or (batch, length); not
                 decreasing. Default: one unit apart.
-            lengths: Number of observations of each series, (batch); default: all.
+            lengths: number of observations per series, (batch); default: all.
             mask: True where a value was observed, (batch, length, channels); default: all.
-
-        Returns:
-            Logits, (batch, classes).
-
-        Raises:
-            ValueError: Shapes that do not belong together, or lengths out of range.
-            InvalidTimes: Times that go back.
         """
         self._check(x, times, lengths, mask)
         steps = x.shape[1] if lengths is None else int(lengths.max())
@@ -153,15 +132,7 @@ class ODERNN(nn.Module):
         return self.head(state)  # type: ignore[no-any-return]
 
     def flow(self, x: Tensor, duration: Duration) -> Tensor:
-        """Let time pass: one solve of the block.
-
-        Args:
-            x: Hidden states, (batch, hidden).
-            duration: How long: a number, or (batch, 1) for each series its own.
-
-        Returns:
-            The hidden states afterwards.
-        """
+        """Integrate hidden states (batch, hidden) over a duration: a number, or (batch, 1)."""
         if isinstance(duration, Tensor):
             return self.block((x, duration))[0]  # type: ignore[no-any-return]
         if duration == 1.0:
@@ -169,7 +140,7 @@ class ODERNN(nn.Module):
         return self.block(x, (0.0, duration))[-1] if duration else x
 
     def _readings(self, x: Tensor, mask: Tensor | None, alive: Tensor | None) -> Tensor:
-        """What the cell is fed, (steps, batch, inputs), without anything that is not there."""
+        """The cell's inputs, (steps, batch, inputs), with zeros for missing values."""
         x = x.transpose(0, 1)
         seen = alive
         if mask is not None:
@@ -183,7 +154,6 @@ class ODERNN(nn.Module):
 
     def _check(self, x: Tensor, times: Tensor | None, lengths: Tensor | None,
                mask: Tensor | None) -> None:  # fmt: skip
-        """Refuse what does not belong together."""
         if x.ndim != 3 or x.shape[2] != self.channels or x.shape[1] == 0:
             raise ValueError(
                 f"x has shape {tuple(x.shape)}; it must be (batch, length, {self.channels}) with "
@@ -193,7 +163,7 @@ class ODERNN(nn.Module):
         if times is not None and tuple(times.shape) not in {(length,), (batch, length)}:
             raise ValueError(
                 f"times has shape {tuple(times.shape)}; it must be ({length},) or "
-                f"({batch}, {length}) to go with x of shape {tuple(x.shape)}."
+                f"({batch}, {length}) for x of shape {tuple(x.shape)}."
             )
         if mask is not None and (mask.shape != x.shape or mask.dtype != torch.bool):
             raise ValueError(
@@ -204,7 +174,7 @@ class ODERNN(nn.Module):
             if lengths.shape != (batch,):
                 raise ValueError(
                     f"lengths has shape {tuple(lengths.shape)}; it must be ({batch},), one number "
-                    "a series."
+                    "per series."
                 )
             low, high = int(lengths.min()), int(lengths.max())
             if low < 1 or high > length:
@@ -226,11 +196,11 @@ def _durations(times: Tensor | None, steps: int, alive: Tensor | None) -> Sequen
     gaps = times[..., :steps].diff(dim=-1)
     if times.ndim == 2:
         gaps = gaps.T[:, :, None]
-        if alive is not None:  # padding has no times
+        if alive is not None:  # times of padding are arbitrary
             gaps = torch.where(alive[1:], gaps, 0.0)
     if gaps.numel() and not float(gaps.detach().min()) >= 0.0:
         raise InvalidTimes(
-            f"times go back (or are not numbers): the smallest interval is {float(gaps.min())}; "
+            f"times decrease (or are not numbers): the smallest interval is {float(gaps.min())}; "
             "sort each series by time."
         )
     return gaps.tolist() if times.ndim == 1 else gaps.unbind()

@@ -16,6 +16,12 @@ class ResidualClassifier(nn.Module):
     layer, the default, it has the same parameters and equals one Euler step of the ODE over
     [0, 1] (Appendix A.5, ``table:resnet``).
 
+    Args:
+        in_channels: channels of the images.
+        classes: number of classes.
+        width: channels of the features.
+        depth: number of residual layers, each with its own parameters.
+
     Example:
         >>> model = ResidualClassifier(in_channels=1, classes=10, width=8)
         >>> model(torch.zeros(2, 1, 28, 28)).shape
@@ -25,28 +31,13 @@ class ResidualClassifier(nn.Module):
     def __init__(
         self, in_channels: int = 1, classes: int = 10, width: int = 64, depth: int = 1
     ) -> None:
-        """Make a classifier.
-
-        Args:
-            in_channels: Channels of the images.
-            classes: Number of classes.
-            width: Channels of the features.
-            depth: Number of residual layers, each with parameters of its own.
-        """
         super().__init__()
         self.stem = stem(in_channels, width)
         self.layers = nn.ModuleList(ConvField(width) for _ in range(depth))
         self.head = head(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Classify images.
-
-        Args:
-            x: Images, (batch, channels, height, width), at least 6x6 pixels.
-
-        Returns:
-            Logits, (batch, classes).
-        """
+        """Return logits for images of at least 6x6 pixels."""
         x = self.stem(x)
         t = torch.zeros((), dtype=x.dtype, device=x.device)
         for layer in self.layers:

@@ -19,13 +19,13 @@ class CostToGo:
     r"""The cost-to-go :math:`Q(t_0, x, u)` of ``eq:Q`` with its first and second derivatives.
 
     Attributes:
-        Q: The cost itself, a 0-d tensor.
-        Q_x: Gradient in the initial state, ``[m]``.
-        Q_u: Gradient in the parameters, ``[n]``.
-        Q_xx: Curvature in the initial state, ``[m, m]``, symmetric.
-        Q_xu: Mixed curvature, ``[m, n]``; its transpose is :attr:`Q_ux`.
-        Q_uu: Curvature in the parameters, ``[n, n]``, symmetric.
-        exact: True: the curvature is the Hessian. False: it is the Gauss-Newton matrix.
+        Q: the cost, a 0-d tensor.
+        Q_x: gradient with respect to the initial state, ``[m]``.
+        Q_u: gradient with respect to the parameters, ``[n]``.
+        Q_xx: curvature in the initial state, ``[m, m]``, symmetric.
+        Q_xu: mixed curvature, ``[m, n]``.
+        Q_uu: curvature in the parameters, ``[n, n]``, symmetric.
+        exact: whether the curvature is the Hessian; otherwise it is the Gauss-Newton matrix.
     """
 
     Q: Tensor
@@ -45,42 +45,28 @@ class CostToGo:
     def split(Q: Tensor, Q_z: Tensor, Q_zz: Tensor, m: int, *, exact: bool) -> CostToGo:
         """Cut derivatives in ``z = (x, u)`` into their blocks.
 
-        Args:
-            Q: The cost.
-            Q_z: Gradient, ``[m + n]``.
-            Q_zz: Curvature, ``[m + n, m + n]``.
-            m: Size of the state.
-            exact: Whether the curvature is the Hessian.
-
-        Returns:
-            The blocks.
-
         Example:
             >>> whole = torch.arange(9.0).reshape(3, 3)
-            >>> CostToGo.split(torch.tensor(1.0), whole[0], whole, 2, exact=True).Q_xu
+            >>> CostToGo.split(torch.ones(1), whole[0], whole, 2, exact=True).Q_xu
             tensor([[2.], [5.]])
         """
-        return CostToGo(Q, Q_z[:m], Q_z[m:], Q_zz[:m, :m], Q_zz[:m, m:], Q_zz[m:, m:], exact=exact)
+        blocks = Q_z[:m], Q_z[m:], Q_zz[:m, :m], Q_zz[:m, m:], Q_zz[m:, m:]
+        return CostToGo(Q.reshape(()), *blocks, exact=exact)
 
     def with_weight_decay(self, gamma: float, u: Tensor) -> CostToGo:
         r"""Add weight decay after the solve (the Remark after ``eq:layer-kfac``).
 
         A running cost :math:`\ell = \frac{\gamma}{2 (t_1 - t_0)} \|u\|^2` does not depend on
-        time, so that it may be left out of the solve and added at its end:
-        :math:`Q_u \leftarrow Q_u + \gamma u`, :math:`Q_{uu} \leftarrow Q_{uu} + \gamma I`.
+        time, so it can be added at the end of the solve:
+
+        .. math:: Q_u \leftarrow Q_u + \gamma u, \qquad Q_{uu} \leftarrow Q_{uu} + \gamma I .
 
         Args:
-            gamma: Factor of the decay, :math:`\gamma`.
-            u: The parameters, flattened, ``[n]``.
-
-        Returns:
-            The cost-to-go of the decayed problem.
-
-        Raises:
-            ValueError: ``u`` is not a vector of n entries.
+            gamma: the decay :math:`\gamma`.
+            u: flat parameters, ``[n]``, in the order of ``field.parameters()``.
 
         Example:
-            >>> zero = CostToGo.split(torch.zeros(()), torch.zeros(2), torch.zeros(2, 2), 1,
+            >>> zero = CostToGo.split(torch.zeros(1), torch.zeros(2), torch.zeros(2, 2), 1,
             ...                       exact=False)
             >>> zero.with_weight_decay(0.5, torch.tensor([4.0])).Q_u
             tensor([2.])

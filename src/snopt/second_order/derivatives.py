@@ -15,14 +15,7 @@ __all__ = ["hessian", "jacobian", "pullback", "pushforward"]
 
 
 def pullback(f: Callable[..., Any], *primals: Tensor) -> tuple[Any, Callable[..., Any]]:
-    """Value of a function and the map from cotangents of it to cotangents of its arguments.
-
-    Args:
-        f: A function of tensors.
-        *primals: Where.
-
-    Returns:
-        The value and the pull-back, which returns a tuple.
+    """Return ``f(*primals)`` and the map from its cotangents to a tuple of the arguments' ones.
 
     Example:
         >>> value, pull = pullback(lambda x: x * x, torch.tensor(3.0))
@@ -34,14 +27,7 @@ def pullback(f: Callable[..., Any], *primals: Tensor) -> tuple[Any, Callable[...
 
 
 def jacobian(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and Jacobian, one pull-back an output, all of them at once.
-
-    Args:
-        f: A function of a vector with vector values.
-        z: Where.
-
-    Returns:
-        ``f(z)`` and its Jacobian ``[outputs, inputs]``.
+    """Return ``f(z)`` and its Jacobian, ``[outputs, inputs]``, by one batch of pull-backs.
 
     Example:
         >>> jacobian(lambda z: z[:1] * z[1], torch.tensor([2.0, 3.0]))
@@ -54,14 +40,7 @@ def jacobian(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hessian(f: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """The matrix of second derivatives of a scalar function.
-
-    Args:
-        f: A function of a vector with scalar values.
-        z: Where.
-
-    Returns:
-        The Hessian, symmetric to the last bit.
+    """Return the Hessian of a scalar function, symmetric to the last bit.
 
     Example:
         >>> hessian(lambda z: z[0] * z[1], torch.tensor([2.0, 3.0]))
@@ -78,13 +57,12 @@ def hessian(f: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
 def pushforward(
     f: Callable[..., Any], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]
 ) -> tuple[Any, Any]:
-    r"""Value of a function and its derivatives along many directions, :math:`f'(z)\, v_i`.
+    r"""Compute directional derivatives along many directions, :math:`f'(z)\, v_i`.
 
     Args:
-        f: A function of tensors that returns a tensor or a tuple of tensors.
-        primals: Where.
-        tangents: The directions, one tensor for each of ``primals`` with a new first axis over
-            directions.
+        f: a function of tensors that returns a tensor or a tuple of tensors.
+        primals: the point z.
+        tangents: one tensor per primal, with a new first axis over directions.
 
     Returns:
         The value, and the derivatives in its structure with a new first axis.

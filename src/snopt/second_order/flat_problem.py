@@ -2,24 +2,26 @@ r"""A user's problem as functions of flat vectors.
 
 The mathematics of this package speaks of a state :math:`x \in R^m` and of parameters
 :math:`u \in R^n` that are a constant control (``eq:ct-ocp``). A user has a module, a state of
-some shape and costs. This file is the one place where the two meet: the state is flattened,
-the parameters that require a gradient are laid end to end in the order of
-``field.parameters()``, and the field becomes a pure function of ``(t, x, u)``.
+some shape and costs. This file joins the two: the state is flattened, the parameters that require
+a gradient are concatenated in the order of ``field.parameters()``, and the field becomes a pure
+function of ``(t, x, u)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from snopt.adjoint.odeint import odeint
 from snopt.base.packing import Packing
 from snopt.base.types import State, leaves, real_dtype
 
-__all__ = ["FlatProblem", "RunningCost", "TerminalCost", "Times", "flat_parameters"]
+__all__ = ["FlatProblem", "RunningCost", "Solver", "TerminalCost", "Times", "flatten", "restore"]
 
 #: ``terminal_cost(x)``, with ``x`` in the user's shape, returns a number.
 TerminalCost: TypeAlias = Callable[[State], Tensor]
@@ -27,29 +29,50 @@ TerminalCost: TypeAlias = Callable[[State], Tensor]
 RunningCost: TypeAlias = Callable[[Tensor, State, tuple[Tensor, ...]], Tensor]
 #: The interval ``(t0, t1)``.
 Times: TypeAlias = Sequence[float]
+#: Time derivatives of a tuple of tensors.
+Slopes: TypeAlias = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
 
 
-def flat_parameters(module: nn.Module) -> Tensor:
-    """The parameters that require a gradient as one vector.
+def flatten(state: State) -> Tensor:
+    """Return a state as one vector."""
+    return torch.cat([leaf.reshape(-1) for leaf in leaves(state)])
 
-    Args:
-        module: A field.
 
-    Returns:
-        A detached vector ``[n]``, in the order of ``module.parameters()``.
+def restore(packing: Packing, x: Tensor) -> State:
+    """Return a flat state in the user's structure."""
+    return x.reshape(packing.layout) if packing.single else packing.unpack(x)
 
-    Example:
-        >>> flat_parameters(nn.Linear(2, 3)).shape
-        torch.Size([9])
-    """
-    parts = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
-    return torch.cat(parts) if parts else torch.zeros(0)
+
+@dataclass(frozen=True)
+class Solver:
+    """A method of :func:`snopt.odeint` with its tolerances and options."""
+
+    method: str = "dopri5"
+    rtol: float = 1e-7
+    atol: float = 1e-9
+    options: dict[str, Any] | None = None
+
+    def integrate(
+        self, slopes: Slopes, state: tuple[Tensor, ...], start: float, end: float
+    ) -> tuple[Tensor, ...]:
+        """Integrate a tuple of tensors from ``start`` to ``end`` without recording gradients.
+
+        Each part of the tuple meets the tolerance by itself. ``end`` may be less than ``start``.
+
+        Example:
+            >>> (x,) = Solver().integrate(lambda t, s: (-s[0],), (torch.ones(1),), 0.0, 1.0)
+            >>> round(x.item(), 4)
+            0.3679
+        """
+        with torch.no_grad():
+            states = odeint(slopes, state, [start, end], **vars(self))
+        return tuple(part[-1] for part in states)
 
 
 class _Swap(nn.Module):
-    """Calls anything while the field's parameters are replaced.
+    """Calls a function while the field's parameters are replaced.
 
-    A running cost may call the field itself, so the replacement is made in the field.
+    A running cost may call the field itself, so the parameters are replaced inside the field.
     """
 
     def __init__(self, inner: nn.Module) -> None:
@@ -57,26 +80,24 @@ class _Swap(nn.Module):
         self.inner = inner
 
     def forward(self, call: Callable[..., Any], *args: Any) -> Any:
-        """``call(*args)``."""
         return call(*args)
 
 
 @dataclass(frozen=True)
 class FlatProblem:
-    """A field and its costs on flat vectors.
+    """A field, its costs and its solver, on flat vectors.
 
     Attributes:
-        field: The user's field.
-        x0: Flat initial state, ``[m]``.
-        u: Flat parameters, ``[n]``.
-        t0: Start.
-        t1: End.
-        packing: The user's structure of a state.
-        shape: Shape of a state that is a lone tensor.
-        names: Names of the parameters, in order.
-        shapes: Their shapes.
-        terminal_cost: The user's terminal cost.
-        running_cost: The user's running cost, if any.
+        field: the user's field.
+        x0: flat initial state, ``[m]``.
+        u: flat parameters, ``[n]``.
+        t0: start time.
+        t1: end time.
+        packing: structure of the user's state.
+        params: the field's parameters that require a gradient, by name.
+        solver: how to integrate.
+        terminal_cost: the user's terminal cost.
+        running_cost: the user's running cost, or None.
     """
 
     field: nn.Module
@@ -85,12 +106,10 @@ class FlatProblem:
     t0: float
     t1: float
     packing: Packing
-    shape: torch.Size
-    names: tuple[str, ...]
-    shapes: tuple[torch.Size, ...]
+    params: dict[str, nn.Parameter]
+    solver: Solver
     terminal_cost: TerminalCost | None = None
     running_cost: RunningCost | None = None
-    _swap: _Swap = field(default_factory=lambda: _Swap(nn.Identity()), repr=False)
 
     @staticmethod
     def of(
@@ -99,23 +118,22 @@ class FlatProblem:
         times: Times,
         terminal_cost: TerminalCost | None = None,
         running_cost: RunningCost | None = None,
+        **solver: Any,
     ) -> FlatProblem:
-        """Flatten a user's problem, checking it once.
+        """Flatten and check a user's problem.
 
         Args:
-            field: The field, a module with ``forward(t, x)``.
-            x0: Initial state: a tensor or a nested tuple of tensors.
+            field: a module with ``forward(t, x)``.
+            x0: initial state, a tensor or a nested tuple of tensors.
             times: ``(t0, t1)``.
-            terminal_cost: Cost of the final state.
-            running_cost: Cost along the path.
-
-        Returns:
-            The problem.
+            terminal_cost: cost of the final state.
+            running_cost: cost along the path.
+            **solver: ``method``, ``rtol``, ``atol`` and ``options`` of :class:`Solver`.
 
         Raises:
-            TypeError: The field is not a module, its parameters have another dtype than the
+            TypeError: if the field is not a module, its parameters have another dtype than the
                 state, or the state is complex.
-            ValueError: ``times`` are not two numbers.
+            ValueError: if ``times`` are not two numbers.
 
         Example:
             >>> problem = FlatProblem.of(nn.Identity(), torch.ones(2, 3), (0.0, 1.0))
@@ -124,169 +142,95 @@ class FlatProblem:
         """
         if not isinstance(field, nn.Module):
             raise TypeError(
-                f"the field is a {type(field).__name__}, whose parameters cannot be known; make "
-                "it an nn.Module with forward(t, x)."
+                f"the field is a {type(field).__name__}, whose parameters are unknown; make it an "
+                "nn.Module with forward(t, x)."
             )
         if len(times) != 2:
             raise ValueError(f"times = {times!r} must be a start and an end, (t0, t1).")
         packing = Packing.of(x0)
-        flat = _flat(x0).detach()
+        flat = flatten(x0).detach()
         if flat.is_complex():
             raise TypeError(
-                f"the state is {flat.dtype}, but curvature needs real numbers; split it by "
+                f"the state is {flat.dtype}, but curvature needs real numbers; split it with "
                 "torch.view_as_real."
             )
-        chosen = {name: p for name, p in field.named_parameters() if p.requires_grad}
-        for name, p in chosen.items():
+        params = {name: p for name, p in field.named_parameters() if p.requires_grad}
+        for name, p in params.items():
             if p.dtype != flat.dtype:
                 raise TypeError(
-                    f"parameter {name} is {p.dtype}, the state {flat.dtype}; give them one "
-                    "dtype, for example by field.to(x0.dtype)."
+                    f"parameter {name} is {p.dtype}, the state {flat.dtype}; use one dtype, for "
+                    "example field.to(x0.dtype)."
                 )
+        u = torch.cat([flat[:0], *(p.detach().reshape(-1).to(flat) for p in params.values())])
+        t0, t1 = map(float, times)
         return FlatProblem(
-            field,
-            flat,
-            flat_parameters(field).to(flat),
-            float(times[0]),
-            float(times[1]),
-            packing,
-            x0.shape if packing.single else torch.Size([flat.numel()]),
-            tuple(chosen),
-            tuple(p.shape for p in chosen.values()),
-            terminal_cost,
-            running_cost,
-            _Swap(field),
+            field, flat, u, t0, t1, packing, params, Solver(**solver), terminal_cost, running_cost
         )
 
     @property
     def m(self) -> int:
-        """Entries of the state."""
+        """Number of entries of the state."""
         return self.x0.numel()
 
     @property
     def n(self) -> int:
-        """Entries of the parameters."""
+        """Number of entries of the parameters."""
         return self.u.numel()
 
     def state(self, x: Tensor) -> State:
-        """A flat state in the user's structure.
+        """Return a flat state in the user's structure."""
+        return restore(self.packing, x)
 
-        Args:
-            x: ``[m]``.
-
-        Returns:
-            The state as the user's functions expect it.
-        """
-        return self.packing.unpack(x.reshape(self.shape))
-
-    def params(self, u: Tensor) -> tuple[Tensor, ...]:
-        """Flat parameters in their own shapes.
-
-        Args:
-            u: ``[n]``.
-
-        Returns:
-            One tensor a parameter.
-        """
-        pieces = u.split([shape.numel() for shape in self.shapes])
-        return tuple(piece.reshape(shape) for piece, shape in zip(pieces, self.shapes, strict=True))
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """The field's own parameters, those that ``u`` is a copy of."""
-        return tuple(p for p in self.field.parameters() if p.requires_grad)
-
-    def slope(self, t: Tensor, x: Tensor) -> Tensor:
-        """The field with its own parameters, for autograd's tape.
-
-        Args:
-            t: Time.
-            x: Flat state.
-
-        Returns:
-            The flat slope, ``[m]``.
-        """
-        return _flat(self.field(t, self.state(x)))
-
-    def cost_rate(self, t: Tensor, x: Tensor) -> Tensor:
-        """The running cost with the field's own parameters, for autograd's tape.
-
-        Args:
-            t: Time.
-            x: Flat state.
-
-        Returns:
-            A 0-d tensor.
-        """
-        assert self.running_cost is not None
-        return _number(self.running_cost(t, self.state(x), self.parameters), "running_cost")
-
-    def F(self, t: Tensor, x: Tensor, u: Tensor) -> Tensor:
-        """The field as a pure function, for ``torch.func``.
-
-        Args:
-            t: Time.
-            x: Flat state.
-            u: Flat parameters.
-
-        Returns:
-            The flat slope, ``[m]``.
-        """
-        return _flat(self._swapped(u, self.field, t, self.state(x)))
+    def F(self, t: Tensor, x: Tensor, u: Tensor | None = None) -> Tensor:
+        """Return the field at a flat state, ``[m]``; without ``u``, with its own parameters."""
+        state = self.state(x)
+        return flatten(self.field(t, state) if u is None else self._with(u, self.field, t, state))
 
     def running(self, t: Tensor, x: Tensor, u: Tensor) -> Tensor:
-        """The running cost as a pure function, for ``torch.func``; zero if there is none.
-
-        Args:
-            t: Time.
-            x: Flat state.
-            u: Flat parameters.
-
-        Returns:
-            A 0-d tensor.
-        """
+        """Return the running cost, a 0-d tensor; zero if there is none."""
         if self.running_cost is None:
-            return torch.zeros((), dtype=x.dtype, device=x.device)
-        value = self._swapped(u, self.running_cost, t, self.state(x), self.params(u))
+            return x.new_zeros(())
+        pieces = tuple(self._split(u).values())
+        value = self._with(u, self.running_cost, t, self.state(x), pieces)
         return _number(value, "running_cost")
 
     def terminal(self, x: Tensor) -> Tensor:
-        """The terminal cost of a flat state.
-
-        Args:
-            x: ``[m]``.
-
-        Returns:
-            A 0-d tensor.
-        """
+        """Return the terminal cost of a flat state, a 0-d tensor."""
         assert self.terminal_cost is not None
         return _number(self.terminal_cost(self.state(x)), "terminal_cost")
 
     def time(self, t: float) -> Tensor:
-        """A time as the field expects it.
-
-        Args:
-            t: A number.
-
-        Returns:
-            A 0-d tensor.
-        """
+        """Return a time as the field expects it, a 0-d tensor."""
         return torch.tensor(t, dtype=real_dtype(self.x0.dtype), device=self.x0.device)
 
-    def _swapped(self, u: Tensor, call: Callable[..., Any], *args: Any) -> Any:
-        params = {f"inner.{k}": p for k, p in zip(self.names, self.params(u), strict=True)}
+    def final_state(self) -> Tensor:
+        """Solve forward and return x(t1), ``[m]``."""
+        (x1,) = self.solver.integrate(
+            lambda t, state: (self.F(t, state[0]),), (self.x0,), self.t0, self.t1
+        )
+        return x1
+
+    def backward(self, slopes: Slopes, end: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Integrate a tuple of tensors from t1 back to t0."""
+        return self.solver.integrate(slopes, end, self.t1, self.t0)
+
+    def _split(self, u: Tensor) -> dict[str, Tensor]:
+        pieces = u.split([p.numel() for p in self.params.values()])
+        return {
+            name: piece.reshape(p.shape)
+            for (name, p), piece in zip(self.params.items(), pieces, strict=True)
+        }
+
+    def _with(self, u: Tensor, call: Callable[..., Any], *args: Any) -> Any:
+        params = {f"inner.{name}": piece for name, piece in self._split(u).items()}
         return torch.func.functional_call(self._swap, params, (call, *args))
 
-
-def _flat(state: State) -> Tensor:
-    """A state laid end to end."""
-    if isinstance(state, Tensor):
-        return state.reshape(-1)
-    return torch.cat([leaf.reshape(-1) for leaf in leaves(state)])
+    @cached_property
+    def _swap(self) -> _Swap:
+        return _Swap(self.field)
 
 
 def _number(value: Any, name: str) -> Tensor:
-    """Check that a cost is one number."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{name} returned {got}; return one number, for example by .mean().")

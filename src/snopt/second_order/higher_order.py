@@ -9,9 +9,9 @@ expanding :math:`0 = \ell + \dot Q` one order further gives
       + \bigl[ Q_{kl} F^k_{ij} + Q_{kj} F^k_{il} + Q_{ki} F^k_{jl} \bigr]
       + Q_k F^k_{ijl} .
 
-With the paper's linear dynamics of the deviations only the first bracket is left; the others
+The paper's linear dynamics of the deviations keep the first bracket only; the others
 are the second- and third-order dynamics that the Remark mentions. Memory is
-:math:`O((m + n)^3)`: a tool for small problems.
+:math:`O((m + n)^3)`, so this is for small problems.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from snopt.base.types import State
 from snopt.second_order.cost_to_go import CostToGo
 from snopt.second_order.derivatives import hessian, jacobian
 from snopt.second_order.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
-from snopt.second_order.integration import Solver
 from snopt.second_order.matrix_odes import matrix_slopes, terminal_condition
 
 __all__ = ["ThirdOrder", "third_order"]
@@ -37,7 +36,7 @@ class ThirdOrder:
     """Derivatives of the cost-to-go at t0 up to the third.
 
     Attributes:
-        second: Cost, gradients and curvature.
+        second: cost, gradients and curvature.
         Q_xxx: ``[m, m, m]``.
         Q_xxu: ``[m, m, n]``.
         Q_xuu: ``[m, n, n]``.
@@ -59,32 +58,15 @@ def third_order(
     running_cost: RunningCost | None = None,
     *,
     exact: bool = True,
-    method: str = "dopri5",
-    rtol: float = 1e-7,
-    atol: float = 1e-9,
-    options: dict[str, Any] | None = None,
+    **solver: Any,
 ) -> ThirdOrder:
-    r"""Derivatives up to the third of :math:`\Phi(x(t_1)) + \int \ell\,dt` at :math:`t_0`.
+    r"""Compute derivatives up to the third of :math:`\Phi(x(t_1)) + \int \ell\,dt` at t0.
 
     ``exact=True`` gives the **true** second and third derivatives. ``exact=False`` follows the
     paper's linear dynamics: derivatives of the cost along the linearised path, for a terminal
     cost alone :math:`\Phi_{xxx}` with :math:`J = \partial x(t_1) / \partial (x_0, u)` on every
-    index.
-
-    Args:
-        field: F, a module with ``forward(t, x)``.
-        x0: Initial state, flattened to m entries.
-        times: ``(t0, t1)``.
-        terminal_cost: :math:`\Phi`, three times differentiable.
-        running_cost: :math:`\ell(t, x, params)`, or None.
-        exact: Whether to keep the second and third derivatives of F.
-        method: Any method of :func:`snopt.odeint`, forward and backward.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        options: The method's options.
-
-    Returns:
-        The derivatives at t0.
+    index. The other arguments are those of :func:`snopt.differential_programming`; the terminal
+    cost must be three times differentiable.
 
     Example:
         :math:`\dot x = u x`, :math:`\Phi = x^2/2`: the third derivative of
@@ -101,53 +83,30 @@ def third_order(
         >>> round(found.Q_uuu.item(), 5)
         4.0
     """
-    problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost)
-    solver = Solver(method, rtol, atol, options)
+    problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost, **solver)
     m, size = problem.m, problem.m + problem.n
 
-    def forward(t: Tensor, state: tuple[Tensor]) -> tuple[Tensor]:
-        return (problem.slope(t, state[0]),)
-
     def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        x, Q, Q_z, Q_zz, Q_zzz = state
-        lower = matrix_slopes(problem, t, x, Q, Q_z, Q_zz, exact=exact)
-        return *lower, -tensor_slope(problem, t, x, Q_z, Q_zz, Q_zzz, exact=exact)
+        x, _, Q_z, Q_zz, Q_zzz = state
+        lower = matrix_slopes(problem, t, *state[:-1], exact=exact)
+        return *lower, -_tensor_rate(problem, t, x, Q_z, Q_zz, Q_zzz, exact)
 
-    (x1,) = solver.integrate(forward, (problem.x0,), problem.t0, problem.t1)
+    x1 = problem.final_state()
     Q_zzz = x1.new_zeros(size, size, size)
     Q_zzz[:m, :m, :m] = torch.func.jacrev(lambda x: hessian(problem.terminal, x))(x1)
-    start = (*terminal_condition(problem, x1), Q_zzz)
-    _, Q, Q_z, Q_zz, Q_zzz = solver.integrate(backward, start, problem.t1, problem.t0)
-    second = CostToGo.split(Q[0], Q_z, 0.5 * (Q_zz + Q_zz.mT), m, exact=exact)
+    end = (*terminal_condition(problem, x1), Q_zzz)
+    _, Q, Q_z, Q_zz, Q_zzz = problem.backward(backward, end)
+    second = CostToGo.split(Q, Q_z, 0.5 * (Q_zz + Q_zz.mT), m, exact=exact)
     return ThirdOrder(
         second, Q_zzz[:m, :m, :m], Q_zzz[:m, :m, m:], Q_zzz[:m, m:, m:], Q_zzz[m:, m:, m:]
     )
 
 
-def tensor_slope(
-    problem: FlatProblem,
-    t: Tensor,
-    x: Tensor,
-    Q_z: Tensor,
-    Q_zz: Tensor,
-    Q_zzz: Tensor,
-    *,
+def _tensor_rate(
+    problem: FlatProblem, t: Tensor, x: Tensor, Q_z: Tensor, Q_zz: Tensor, Q_zzz: Tensor,
     exact: bool,
-) -> Tensor:
-    r"""The right-hand side :math:`-\dot Q_{zzz}` of the module's docstring.
-
-    Args:
-        problem: The problem.
-        t: Time.
-        x: State, ``[m]``.
-        Q_z: Gradient, ``[m + n]``.
-        Q_zz: Curvature, ``[m + n, m + n]``.
-        Q_zzz: Third derivatives, ``[m + n, m + n, m + n]``.
-        exact: Whether to keep the second and third derivatives of F.
-
-    Returns:
-        A tensor shaped as ``Q_zzz``.
-    """
+) -> Tensor:  # fmt: skip
+    """The right-hand side of the module docstring's equation."""
     m = problem.m
     z = torch.cat([x, problem.u])
 
@@ -169,15 +128,7 @@ def tensor_slope(
 
 
 def over_indices(T: Tensor) -> Tensor:
-    r"""Sum a tensor over which of its three indices is the special first one.
-
-    :math:`T_{ijl} + T_{jil} + T_{lij}`, for a T that is symmetric in its last two indices.
-
-    Args:
-        T: ``[size, size, size]``.
-
-    Returns:
-        The symmetric sum.
+    r"""Compute :math:`T_{ijl} + T_{jil} + T_{lij}` for a T symmetric in its last two indices.
 
     Example:
         >>> e = torch.eye(2)

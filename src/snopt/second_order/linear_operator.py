@@ -1,4 +1,4 @@
-"""Curvature as a SciPy ``LinearOperator``, so that its eigenvalues come from ``eigsh``."""
+"""Curvature as a SciPy ``LinearOperator``, for example to compute its eigenvalues by ``eigsh``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import nn
 from snopt.base.errors import unknown
 from snopt.base.types import State
 from snopt.second_order.flat_problem import FlatProblem, RunningCost, TerminalCost, Times
-from snopt.second_order.integration import Solver
 from snopt.second_order.products import Variable, vector_product
 
 __all__ = ["curvature_operator"]
@@ -30,34 +29,15 @@ def curvature_operator(
     kind: Literal["hessian", "ggn"] = "hessian",
     wrt: Variable = "params",
     adjoint: str = "checkpoint",
-    method: str = "dopri5",
-    rtol: float = 1e-7,
-    atol: float = 1e-9,
-    options: dict[str, Any] | None = None,
+    **solver: Any,
 ) -> Any:
-    """The Hessian or the Gauss-Newton matrix as a symmetric linear operator.
+    """Return the Hessian or the Gauss-Newton matrix as a symmetric linear operator.
 
-    Several columns at once (``operator @ matrix``) share one solve.
-
-    Args:
-        field: F, a module with ``forward(t, x)``.
-        x0: Initial state, flattened to m entries.
-        times: ``(t0, t1)``.
-        terminal_cost: From the state at t1 to a number.
-        running_cost: ``running_cost(t, x, params)``, or None.
-        kind: ``"hessian"`` or ``"ggn"``.
-        wrt: ``"params"``, ``"x0"`` or ``"both"``.
-        adjoint: As for :func:`snopt.hessian_vector_product`.
-        method: Any method of :func:`snopt.odeint`.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        options: The method's options.
+    Several columns at once (``operator @ matrix``) share one solve. The arguments are those of
+    :func:`snopt.hessian_vector_product`; ``kind`` chooses the matrix.
 
     Returns:
         A ``scipy.sparse.linalg.LinearOperator`` of the state's dtype.
-
-    Raises:
-        UnknownName: An unknown kind.
 
     Example:
         >>> from scipy.sparse.linalg import eigsh
@@ -75,13 +55,12 @@ def curvature_operator(
     """
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost)
-    solver = Solver(method, rtol, atol, options)
+    problem = FlatProblem.of(field, x0, times, terminal_cost, running_cost, **solver)
     size = {"params": problem.n, "x0": problem.m}.get(wrt, problem.m + problem.n)
 
     def multiply(columns: Any) -> Any:
         rows = torch.as_tensor(np.asarray(columns)).reshape(size, -1).mT
-        found = vector_product(problem, solver, rows, wrt=wrt, adjoint=adjoint, exact=KINDS[kind])
+        found = vector_product(problem, rows, wrt=wrt, adjoint=adjoint, exact=KINDS[kind])
         return found.mT.cpu().numpy().reshape(np.shape(columns))
 
     dtype = problem.x0.new_zeros(0).cpu().numpy().dtype

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from snopt.base.types import State
 from snopt.second_order.flat_problem import FlatProblem, Times
-from snopt.second_order.integration import Solver
-from snopt.second_order.linearisation import pull_back
+from snopt.second_order.linearisation import pull_back, taped
 from snopt.second_order.outer_products import OuterProducts, TerminalFactors
 
 __all__ = ["LowRank", "low_rank"]
@@ -34,9 +33,9 @@ class LowRank:
     """The Gauss-Newton matrix at t0 by its factors.
 
     Attributes:
-        q: Factors in the initial state, ``[R, m]``.
-        p: Factors in the parameters, ``[R, n]``.
-        sign: +1 or -1 for each factor, ``[R]``.
+        q: factors in the initial state, ``[R, m]``.
+        p: factors in the parameters, ``[R, n]``.
+        sign: +1 or -1 per factor, ``[R]``.
     """
 
     q: Tensor
@@ -64,14 +63,11 @@ class LowRank:
         return (self.p.mT * self.sign) @ self.p
 
     def product(self, v: Tensor, *, gamma: float = 0.0) -> Tensor:
-        r""":math:`(Q_{uu} + \gamma I)\, v` without forming the matrix.
+        r"""Compute :math:`(Q_{uu} + \gamma I)\, v` without forming the matrix.
 
         Args:
-            v: One vector ``[n]`` or several ``[k, n]``.
-            gamma: Weight decay (the Remark after ``eq:layer-kfac``) or damping.
-
-        Returns:
-            The products, shaped as ``v``.
+            v: one vector ``[n]`` or several ``[k, n]``.
+            gamma: weight decay (the Remark after ``eq:layer-kfac``) or damping.
 
         Example:
             >>> two = LowRank(torch.zeros(1, 1), torch.tensor([[1.0, 2.0]]), torch.ones(1))
@@ -82,10 +78,7 @@ class LowRank:
         return torch.add(weights @ self.p, v, alpha=gamma)
 
     def eigenvalues(self) -> Tensor:
-        """The R eigenvalues of ``Q_uu`` that may differ from zero, in rising order.
-
-        Returns:
-            Eigenvalues, ``[R]``, from a matrix of size R.
+        """Return the R eigenvalues of ``Q_uu`` that may be non-zero, in ascending order.
 
         Example:
             >>> factors = LowRank(torch.zeros(1, 1), torch.tensor([[3.0, 4.0]]), torch.ones(1))
@@ -103,38 +96,24 @@ def low_rank(
     x0: State,
     times: Times,
     terminal: OuterProducts | TerminalFactors,
-    *,
-    method: str = "dopri5",
-    rtol: float = 1e-7,
-    atol: float = 1e-9,
-    options: dict[str, Any] | None = None,
+    **solver: Any,
 ) -> LowRank:
-    r"""Proposition 2 (label ``prop:2``): the factors :math:`q_i(t_0)` and :math:`p_i(t_0)`.
+    r"""Compute the factors :math:`q_i(t_0)` and :math:`p_i(t_0)` of Proposition 2 (``prop:2``).
 
     The matrices they stand for are those of :func:`snopt.differential_programming` without a
-    running cost and with ``exact=False``: the **Gauss-Newton matrix** for the terminal
-    curvature given, never the Hessian. Weight decay is added afterwards (``gamma`` of
-    :meth:`LowRank.product`).
+    running cost and with ``exact=False``: the **Gauss-Newton matrix** for the given terminal
+    curvature, never the Hessian. Add weight decay with ``gamma`` of :meth:`LowRank.product`.
 
     Args:
         field: F, a module with ``forward(t, x)``.
-        x0: Initial state, flattened to m entries.
+        x0: initial state, flattened to m entries.
         times: ``(t0, t1)``.
-        terminal: :math:`Q_{xx}(t_1)`: the factors :math:`y_i` themselves, or how to make them
-            of the state at t1 (:mod:`snopt.second_order.outer_products`):
+        terminal: :math:`Q_{xx}(t_1)`: the factors :math:`y_i` themselves, or a function of the
+            state at t1 that returns them (:mod:`snopt.second_order.outer_products`):
             ``loss_factors("cross_entropy", head)``, ``loss_factors("squared_error")``,
             ``matrix_factors(M, rank)``, ``hessian_factors(cost, rank)``,
             ``gradient_factor(cost)``.
-        method: Any method of :func:`snopt.odeint`, forward and backward.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        options: The method's options.
-
-    Returns:
-        The factors at t0.
-
-    Raises:
-        ValueError: The factors do not have the state's size.
+        **solver: as for :func:`snopt.differential_programming`.
 
     Example:
         >>> from snopt.second_order.outer_products import loss_factors
@@ -148,42 +127,21 @@ def low_rank(
         >>> found.q.shape, found.p.shape
         (torch.Size([6, 6]), torch.Size([6, 12]))
     """
-    problem = FlatProblem.of(field, x0, times)
-    solver = Solver(method, rtol, atol, options)
-    m = problem.m
-
-    def forward(t: Tensor, state: tuple[Tensor]) -> tuple[Tensor]:
-        return (problem.slope(t, state[0]),)
-
-    def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return vector_slopes(problem, t, *state)
-
-    (x1,) = solver.integrate(forward, (problem.x0,), problem.t0, problem.t1)
+    problem = FlatProblem.of(field, x0, times, **solver)
+    m, x1 = problem.m, problem.final_state()
     ends = terminal if isinstance(terminal, OuterProducts) else terminal(problem.state(x1))
     if ends.y.ndim != 2 or ends.y.shape[1] != m:
         raise ValueError(
             f"the terminal factors have shape {tuple(ends.y.shape)}; they must be [R, {m}], one "
             "row of the flattened state's size each."
         )
+
+    def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Slopes of x and of all w_i = (q_i, p_i)."""
+        x, w = state
+        slope, z = taped(problem, t, x)
+        return slope.detach(), pull_back(slope, z, w[:, :m]).neg_()
+
     w = torch.cat([ends.y.detach().to(x1), x1.new_zeros(len(ends.y), problem.n)], dim=1)
-    _, w = solver.integrate(backward, (x1, w), problem.t1, problem.t0)
+    _, w = problem.backward(backward, (x1, w))
     return LowRank(w[:, :m], w[:, m:], ends.sign.to(x1))
-
-
-def vector_slopes(problem: FlatProblem, t: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Time derivatives of x and of all :math:`w_i = (q_i, p_i)` (``eq:vector-ode``).
-
-    Args:
-        problem: The problem.
-        t: Time.
-        x: State, ``[m]``.
-        w: ``[R, m + n]``.
-
-    Returns:
-        Their slopes.
-    """
-    with torch.enable_grad():
-        leaf = x.detach().requires_grad_()
-        slope = problem.slope(t, leaf)
-    back = pull_back(slope, (leaf, *problem.parameters), w[:, : problem.m])
-    return slope.detach(), back.neg_()

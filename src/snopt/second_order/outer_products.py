@@ -2,8 +2,8 @@ r"""Terminal curvature as a sum of R outer products, where Proposition 2 starts.
 
 .. math:: Q_{xx}(t_1) = \sum_{i=1}^R s_i\, y_i y_i^\top, \qquad y_i \in R^m, \; s_i = \pm 1 .
 
-The paper has all :math:`s_i = 1`. Signs cost nothing (the ODEs of :math:`q_i, p_i` do not
-know of them) and let any symmetric matrix in, so that Proposition 2 covers every terminal cost.
+The paper has all :math:`s_i = 1`. The signs :math:`s_i` do not enter the ODEs of :math:`q_i, p_i`;
+with them Proposition 2 covers every symmetric matrix and so every terminal cost.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from snopt.base.packing import Packing
-from snopt.base.types import State, leaves
+from snopt.base.types import State
 from snopt.second_order.derivatives import hessian, pullback
-from snopt.second_order.flat_problem import TerminalCost
+from snopt.second_order.flat_problem import TerminalCost, flatten, restore
 from snopt.second_order.terminal import Loss, ggn_factors
 
 __all__ = [
@@ -36,8 +36,8 @@ class OuterProducts:
     """A symmetric matrix by its factors.
 
     Attributes:
-        y: One factor a row, ``[R, m]``.
-        sign: +1 or -1 for each factor, ``[R]``.
+        y: one factor per row, ``[R, m]``.
+        sign: +1 or -1 per factor, ``[R]``.
     """
 
     y: Tensor
@@ -54,20 +54,14 @@ TerminalFactors: TypeAlias = Callable[[State], OuterProducts]
 
 
 def matrix_factors(matrix: Tensor, rank: int | None = None) -> OuterProducts:
-    r"""Factors of a symmetric matrix: its eigenvectors, the largest eigenvalues first.
+    r"""Factor a symmetric matrix by its eigenvectors, the largest eigenvalues first.
 
     :math:`y_i = \sqrt{|\lambda_i|}\, v_i`, :math:`s_i = \operatorname{sign} \lambda_i`: the best
     approximation of that rank.
 
     Args:
-        matrix: Symmetric, ``[m, m]``; it need not be definite.
+        matrix: symmetric, ``[m, m]``; it need not be definite.
         rank: R; by default the numerical rank.
-
-    Returns:
-        The factors.
-
-    Raises:
-        ValueError: The matrix is not square or not symmetric, or the rank is not in 1..m.
 
     Example:
         >>> found = matrix_factors(torch.diag(torch.tensor([1.0, -4.0, 0.0])))
@@ -98,14 +92,7 @@ def matrix_factors(matrix: Tensor, rank: int | None = None) -> OuterProducts:
 
 
 def hessian_factors(terminal_cost: TerminalCost, rank: int | None = None) -> TerminalFactors:
-    r"""Factors of a terminal cost's own Hessian :math:`\Phi_{xx}`.
-
-    Args:
-        terminal_cost: :math:`\Phi(x)`.
-        rank: R; by default the numerical rank.
-
-    Returns:
-        What :func:`snopt.low_rank` takes as ``terminal``.
+    r"""Factor the Hessian :math:`\Phi_{xx}` of a terminal cost, as :func:`matrix_factors` does.
 
     Example:
         >>> hessian_factors(lambda x: 2 * x.square().sum())(torch.ones(2)).dense
@@ -113,24 +100,15 @@ def hessian_factors(terminal_cost: TerminalCost, rank: int | None = None) -> Ter
     """
 
     def factors(x: State) -> OuterProducts:
-        flat, rebuild = _flat(x)
-        return matrix_factors(hessian(lambda v: terminal_cost(rebuild(v)).reshape(()), flat), rank)
+        return matrix_factors(hessian(*_flat(lambda x: terminal_cost(x).reshape(()), x)), rank)
 
     return factors
 
 
 def gradient_factor(terminal_cost: TerminalCost, scale: float = 1.0) -> TerminalFactors:
-    r"""The rank-one choice of the paper's experiments, :math:`c\, \Phi_x \Phi_x^\top`.
+    r"""Return the rank-one choice of the paper's experiments, :math:`c\, \Phi_x \Phi_x^\top`.
 
-    Args:
-        terminal_cost: :math:`\Phi(x)`.
-        scale: c; the paper's Remark takes ``1 / (t1 - t0)``.
-
-    Returns:
-        What :func:`snopt.low_rank` takes as ``terminal``.
-
-    Raises:
-        ValueError: ``scale`` is not positive.
+    ``scale`` is c; the paper's Remark takes ``1 / (t1 - t0)``.
 
     Example:
         >>> gradient_factor(lambda x: x.sum())(torch.ones(2)).dense
@@ -140,8 +118,8 @@ def gradient_factor(terminal_cost: TerminalCost, scale: float = 1.0) -> Terminal
         raise ValueError(f"scale = {scale} must be positive, for example 1 / (t1 - t0).")
 
     def factors(x: State) -> OuterProducts:
-        flat, rebuild = _flat(x)
-        y = torch.func.grad(lambda v: terminal_cost(rebuild(v)).reshape(()))(flat)
+        cost, flat = _flat(lambda x: terminal_cost(x).reshape(()), x)
+        y = torch.func.grad(cost)(flat)
         return OuterProducts(scale**0.5 * y[None], torch.ones_like(y[:1]))
 
     return factors
@@ -150,7 +128,7 @@ def gradient_factor(terminal_cost: TerminalCost, scale: float = 1.0) -> Terminal
 def loss_factors(
     loss: Loss, readout: Callable[[State], Tensor] | None = None, reduction: str = "mean"
 ) -> TerminalFactors:
-    r"""Exact Gauss-Newton factors of a loss of outputs :math:`o(x(t_1))`, ``[N, C]``.
+    r"""Return exact Gauss-Newton factors of a loss of outputs :math:`o(x(t_1))`, ``[N, C]``.
 
     Cross-entropy gives :math:`y = \sqrt{p_c / N}\, o_x^\top (e_c - p)` for each of the N
     examples and C classes; squared error averaged over all entries gives
@@ -158,14 +136,8 @@ def loss_factors(
 
     Args:
         loss: ``"cross_entropy"`` or ``"squared_error"``.
-        readout: From the state to the outputs; None if they are the state.
-        reduction: Whether the loss is a ``"mean"`` or a ``"sum"`` over examples.
-
-    Returns:
-        What :func:`snopt.low_rank` takes as ``terminal``.
-
-    Raises:
-        ValueError: An unknown reduction.
+        readout: from the state to the outputs; None if they are the state.
+        reduction: whether the loss is a ``"mean"`` or a ``"sum"`` over examples.
 
     Example:
         >>> loss_factors("cross_entropy")(torch.zeros(1, 2)).dense
@@ -175,15 +147,9 @@ def loss_factors(
         raise ValueError(f"reduction = {reduction!r}; use 'mean' or 'sum'.")
 
     def factors(x: State) -> OuterProducts:
-        flat, rebuild = _flat(x)
-
-        def outputs(v: Tensor) -> Tensor:
-            state = rebuild(v)
-            return state if readout is None else readout(state)
-
-        value, pull = pullback(outputs, flat)
+        value, pull = pullback(*_flat(readout or (lambda state: state), x))
         N = value.shape[0]
-        # One factor a class for all examples, each divided by N: take the examples apart.
+        # One factor per class for all examples, each divided by N: separate the examples.
         classes = torch.stack(ggn_factors(value, loss)) * (N if reduction == "sum" else N**0.5)
         apart = torch.diag_embed(classes.movedim(1, -1)).movedim(1, -1)
         (y,) = torch.func.vmap(pull)(apart.reshape(-1, *value.shape))
@@ -192,12 +158,9 @@ def loss_factors(
     return factors
 
 
-def _flat(x: State) -> tuple[Tensor, Callable[[Tensor], State]]:
-    """A state as a vector, and the way back."""
-    parts = list(leaves(x))
-    flat = torch.cat([part.detach().reshape(-1) for part in parts])
-    if isinstance(x, Tensor):
-        return flat, lambda v: v.reshape(x.shape)
-
+def _flat(
+    function: Callable[[State], Tensor], x: State
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """A function of the state as one of the flat state, and the flat state."""
     packing = Packing.of(x)
-    return flat, packing.unpack
+    return lambda v: function(restore(packing, v)), flatten(x).detach()

@@ -7,9 +7,9 @@ Jacobian of that map, the chain rule gives the discrete counterpart of ``eq:cddp
     Q_z \leftarrow M^\top Q_z + c_z, \qquad
     Q_{zz} \leftarrow M^\top Q_{zz} M + \bigl[ Q_x^\top x_1(z) + c(z) \bigr]_{zz},
 
-where the bracket's first term is what linearised dynamics drop. x is never run backward, so
-that fields which forget their past (whose reverse is unstable) do no harm, and a positive
-semi-definite :math:`Q_{zz}` stays so. One state a step is kept.
+where linearised dynamics drop the first term of the bracket. x is never integrated backwards, so
+contracting fields (whose reverse is unstable) do no harm, and a positive semi-definite
+:math:`Q_{zz}` stays so. One state per step is kept.
 """
 
 from __future__ import annotations
@@ -17,50 +17,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snopt.second_order.cost_to_go import CostToGo
 from snopt.second_order.derivatives import hessian, jacobian
-from snopt.second_order.flat_problem import FlatProblem
 from snopt.second_order.step_products import StepMap
 
-__all__ = ["step_cost_to_go"]
-
-
-def step_cost_to_go(
-    problem: FlatProblem, end: tuple[Tensor, ...], steps: list[StepMap], *, exact: bool
-) -> CostToGo:
-    """Carry cost, gradient and curvature back over all steps.
-
-    Args:
-        problem: The problem.
-        end: ``(x, Q, Q_z, Q_zz)`` at t1.
-        steps: The steps, first to last.
-        exact: The Hessian, or the Gauss-Newton matrix.
-
-    Returns:
-        The cost-to-go at t0.
-    """
-    _, Q, Q_z, Q_zz = end
-    with torch.no_grad():
-        for step in reversed(steps):
-            Q, Q_z, Q_zz = pull_matrices(step, Q, Q_z, Q_zz, exact=exact)
-    return CostToGo.split(Q[0], Q_z, Q_zz, problem.m, exact=exact)
+__all__ = ["pull_matrices"]
 
 
 def pull_matrices(
     step: StepMap, Q: Tensor, Q_z: Tensor, Q_zz: Tensor, *, exact: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of the recursion in the module's docstring.
-
-    Args:
-        step: The step.
-        Q: Cost after it, ``[1]``.
-        Q_z: Gradient after it.
-        Q_zz: Curvature after it.
-        exact: Whether to keep the second derivatives of the step.
-
-    Returns:
-        The same three before the step.
-    """
+    """Return ``Q``, ``Q_z`` and ``Q_zz`` before the step, given those after it."""
     problem = step.problem
     m, costly = problem.m, problem.running_cost is not None
     z = torch.cat([step.x, problem.u])
@@ -73,7 +39,8 @@ def pull_matrices(
 
     def cost(y: Tensor) -> Tensor:
         """The step's cost in stage states and parameters."""
-        return step.cost(y[: y.numel() - problem.n].reshape(-1, m), y[y.numel() - problem.n :])
+        X, u = y.tensor_split([y.numel() - problem.n])
+        return step.cost(X.reshape(-1, m), u)
 
     def bent(z: Tensor) -> Tensor:
         out = both(z)

@@ -2,14 +2,14 @@ r"""Matrix-vector products through the steps that a solve took.
 
 A Runge-Kutta step maps ``(x, u)`` to its end state :math:`x_1` and its stage states X, and adds
 :math:`c(X, u) = h \sum_i b_i\, \ell(t_i, X_i, u)` to the cost. The total cost is a chain of such
-maps. Forward along the chain go tangents :math:`\delta x`; back come cotangents with tangents
-of their own,
+maps. Tangents :math:`\delta x` go forward along the chain; cotangents with tangents of their own
+come back,
 
 .. math::
     (\lambda_0, g) = \nabla_{x,u} \bigl[ \lambda_1^\top x_1 + c \bigr], \qquad
     (\delta\lambda_0, \delta g) = \text{its derivative along } (\delta x, v_u, \delta\lambda_1),
 
-one step at a time, so that only one step is ever on a tape. For the Gauss-Newton matrix the
+one step at a time, so only one step is ever on a tape. For the Gauss-Newton matrix the
 maps are linearised: :math:`\delta\lambda_1` and the curvature of c along :math:`\delta X` are
 pulled back, and no :math:`\lambda` is needed.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,34 +28,25 @@ from snopt.ode.solve import Step
 from snopt.ode.tableau import Tableau
 from snopt.second_order.derivatives import pullback, pushforward
 from snopt.second_order.flat_problem import FlatProblem
-from snopt.second_order.integration import Solver
 
-__all__ = ["Direction", "step_product", "terminal_tangent"]
+__all__ = ["ADJOINTS", "Direction", "StepMap", "recorded_steps", "step_product", "terminal_tangent"]
 
-
-@dataclass(frozen=True)
-class Direction:
-    """k directions in the space of states and parameters.
-
-    Attributes:
-        x: ``[k, m]``.
-        u: ``[k, n]``.
-    """
-
-    x: Tensor
-    u: Tensor
+#: How to differentiate a solve twice: through its steps, or by further ODEs.
+ADJOINTS = ("checkpoint", "backsolve")
+#: k directions in the space of states ``[k, m]`` and parameters ``[k, n]``.
+Direction: TypeAlias = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class StepMap:
-    """One step as pure functions of where it starts and of the parameters.
+    """One step as a pure function of its start and the parameters.
 
     Attributes:
-        problem: The problem.
-        tableau: The method.
-        t: Start.
-        h: The step, signed.
-        x: State at the start.
+        problem: the problem.
+        tableau: the method.
+        t: start time.
+        h: step size, signed.
+        x: state at the start.
     """
 
     problem: FlatProblem
@@ -64,15 +56,7 @@ class StepMap:
     x: Tensor
 
     def __call__(self, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """End state ``[m]`` and stage states ``[stages, m]``.
-
-        Args:
-            x: State at the start.
-            u: Parameters.
-
-        Returns:
-            Where the step ends, and the states at which it evaluated the field.
-        """
+        """Return end state ``[m]`` and stage states ``[stages, m]``."""
         slopes: list[Tensor] = []
         stages: list[Tensor] = []
         for row, t in zip(self.tableau.a, self._times, strict=False):
@@ -81,15 +65,7 @@ class StepMap:
         return self._combined(x, self.tableau.b, slopes), torch.stack(stages)
 
     def cost(self, X: Tensor, u: Tensor) -> Tensor:
-        """What the step adds to the running cost.
-
-        Args:
-            X: Stage states.
-            u: Parameters.
-
-        Returns:
-            A 0-d tensor.
-        """
+        """Return what the step with stage states X adds to the running cost."""
         total = X.new_zeros(())
         for weight, t, x in zip(self.tableau.b, self._times, X.unbind(0), strict=True):
             if weight != 0.0:
@@ -108,69 +84,40 @@ class StepMap:
         return x
 
 
-def step_product(problem: FlatProblem, solver: Solver, direction: Direction, exact: bool) -> Tensor:
-    """``Q_zz v`` of the discretised problem.
-
-    Args:
-        problem: The problem.
-        solver: The solver; a native method.
-        direction: k directions.
-        exact: The Hessian, or the Gauss-Newton matrix.
-
-    Returns:
-        The products, ``[k, m + n]``.
-    """
-    u, v_u, dx = problem.u, direction.u, direction.x
-    steps, x1 = recorded_steps(problem, solver)
+def step_product(problem: FlatProblem, direction: Direction, exact: bool) -> Tensor:
+    """Return ``Q_zz v`` of the discretised problem for k directions, ``[k, m + n]``."""
+    dx, v_u = direction
+    steps, x1 = recorded_steps(problem)
     tangents = []
     for step in steps:
         tangents.append(dx)
-        _, (dx, _) = pushforward(step, (step.x, u), (dx, v_u))
+        _, (dx, _) = pushforward(step, (step.x, problem.u), (dx, v_u))
     Q_x, dQ_x = terminal_tangent(problem, x1, dx)
     dg = torch.zeros_like(v_u)
     for step in reversed(steps):
-        along = Direction(tangents.pop(), v_u)
+        along = tangents.pop(), v_u
         if exact:
-            Q_x, dQ_x, more = _pull_exact(step, u, along, Q_x, dQ_x)
+            Q_x, dQ_x, more = _pull_exact(step, along, Q_x, dQ_x)
         else:
-            dQ_x, more = _pull_linear(step, u, along, dQ_x)
+            dQ_x, more = _pull_linear(step, along, dQ_x)
         dg = dg + more
     return torch.cat([dQ_x, dg], dim=1)
 
 
 def terminal_tangent(problem: FlatProblem, x1: Tensor, dx1: Tensor) -> tuple[Tensor, Tensor]:
-    r""":math:`\Phi_x` and :math:`\Phi_{xx}\, \delta x` at the end.
-
-    Args:
-        problem: The problem.
-        x1: Final state, ``[m]``.
-        dx1: Its tangents, ``[k, m]``.
-
-    Returns:
-        The adjoint ``[m]`` and its tangents ``[k, m]``.
-    """
+    r"""Return :math:`\Phi_x` at the final state and :math:`\Phi_{xx}\, \delta x`, ``[k, m]``."""
     return pushforward(torch.func.grad(problem.terminal), (x1,), (dx1,))
 
 
-def recorded_steps(problem: FlatProblem, solver: Solver) -> tuple[list[StepMap], Tensor]:
-    """Solve forward and remember where every accepted step began.
-
-    Args:
-        problem: The problem.
-        solver: The solver.
-
-    Returns:
-        The steps and the final state.
-
-    Raises:
-        ValueError: The method's steps cannot be run again one by one.
-    """
-    settings = Settings.parse(solver.method, solver.rtol, solver.atol, solver.options)
+def recorded_steps(problem: FlatProblem) -> tuple[list[StepMap], Tensor]:
+    """Solve forward; return the accepted steps and the final state."""
+    solver = problem.solver
+    settings = Settings.parse(**vars(solver))
     tableau = settings.tableau
     if tableau is None or settings.grid_constructor is not None:
         raise ValueError(
-            f"adjoint='checkpoint' cannot run the steps of method={solver.method!r} with "
-            f"options={solver.options} again; use adjoint='backsolve', or a native method "
+            f"adjoint='checkpoint' cannot repeat the steps of method={solver.method!r} with "
+            f"options={solver.options}; use adjoint='backsolve', or a native method "
             "without grid_constructor."
         )
     times = [problem.t0, problem.t1]
@@ -180,17 +127,14 @@ def recorded_steps(problem: FlatProblem, solver: Solver) -> tuple[list[StepMap],
     def keep(step: Step) -> None:
         steps.append(StepMap(problem, tableau, step.t, step.h, step.x))
 
-    def field(t: Tensor, x: Tensor) -> Tensor:
-        return problem.slope(t, x)
-
     with torch.no_grad():
-        stepper = settings.stepper(field, problem.x0, problem.packing)
+        stepper = settings.stepper(problem.F, problem.x0, problem.packing)
         solution = settings.run(stepper, problem.x0, times, on_step=keep)
     return steps, solution.states[-1]
 
 
 def _pull_exact(
-    step: StepMap, u: Tensor, along: Direction, Q_x: Tensor, dQ_x: Tensor
+    step: StepMap, along: Direction, Q_x: Tensor, dQ_x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Adjoint at the step's start, its tangents, and the tangents of the gradient in u."""
 
@@ -199,20 +143,21 @@ def _pull_exact(
         value = Q_x @ x1
         return value if step.problem.running_cost is None else value + step.cost(X, u)
 
-    pulled = torch.func.grad(total, (0, 1))
-    (back, _), (dback, dg) = pushforward(pulled, (step.x, u, Q_x), (along.x, along.u, dQ_x))
+    point = step.x, step.problem.u, Q_x
+    (back, _), (dback, dg) = pushforward(torch.func.grad(total, (0, 1)), point, (*along, dQ_x))
     return back, dback, dg
 
 
-def _pull_linear(step: StepMap, u: Tensor, along: Direction, dQ_x: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for the step linearised: no adjoint, only its tangents."""
+def _pull_linear(step: StepMap, along: Direction, dQ_x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for the linearised step: no adjoint, only its tangents."""
+    u = step.problem.u
     (_, X), pull = pullback(step, step.x, u)
     if step.problem.running_cost is None:
         none = torch.zeros_like(X)
         dx, dg = torch.func.vmap(lambda y: pull((y, none)))(dQ_x)
         return dx, dg
-    _, (_, dX) = pushforward(step, (step.x, u), (along.x, along.u))
+    _, (_, dX) = pushforward(step, (step.x, u), along)
     cost_z = torch.func.grad(step.cost, (0, 1))
-    _, (bent_X, bent_u) = pushforward(cost_z, (X, u), (dX, along.u))
+    _, (bent_X, bent_u) = pushforward(cost_z, (X, u), (dX, along[1]))
     dx, dg = torch.func.vmap(lambda y, Y: pull((y, Y)))(dQ_x, bent_X)
     return dx, dg + bent_u

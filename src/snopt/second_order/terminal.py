@@ -1,12 +1,12 @@
 """Curvature of the loss with respect to the model's outputs: Q_xx(t1) as Σ y_i y_iᵀ.
 
 Proposition 2 starts from a sum of R outer products at the terminal time. The default of the
-paper's Remark takes R = 1 and the gradient itself, y = Φ_x, which is there for free. For two
+paper's Remark takes R = 1 and the gradient itself, y = Φ_x, which costs nothing. For two
 losses the exact factor is known (``"ggn"``), or one draw from the model's own distribution
 gives it in expectation (``"sampled"``).
 
-Each factor is returned as it would reach the model's outputs from a *mean* over the batch, that
-is, divided by N: it takes the place of the loss gradient in a backward pass.
+Factors have the scale of a *mean* over the batch, that is, they are divided by N: a factor replaces
+the loss gradient in a backward pass.
 """
 
 from __future__ import annotations
@@ -31,20 +31,14 @@ Loss: TypeAlias = Literal["cross_entropy", "squared_error"]
 
 
 def ggn_factors(outputs: Tensor, loss: Loss) -> list[Tensor]:
-    """Exact factors of the loss's Hessian with respect to the outputs.
+    r"""Return exact factors of the loss's Hessian with respect to the outputs, ``[N, C]``.
 
-    Cross-entropy of logits, R = C classes (``diag(p) - p pᵀ``):
+    Cross-entropy of logits, and squared error averaged over all D = C outputs
+    (``torch.nn.functional.mse_loss``), both with R = C:
 
-        y_i = √p_i (e_i - p) / N
-
-    Squared error averaged over all D outputs (``torch.nn.functional.mse_loss``), R = D
-    (``2/D I``):
-
-        y_i = √(2/D) e_i / N
-
-    Args:
-        outputs: the model's outputs, ``[N, C]``.
-        loss: which loss follows them.
+    .. math::
+        \operatorname{diag}(p) - p p^\top: \; y_i = \sqrt{p_i}\, (e_i - p) / N, \qquad
+        \tfrac 2D I: \; y_i = \sqrt{2/D}\, e_i / N .
 
     Example:
         >>> y = torch.stack(ggn_factors(torch.zeros(1, 2), "cross_entropy"))[:, 0]
@@ -55,7 +49,7 @@ def ggn_factors(outputs: Tensor, loss: Loss) -> list[Tensor]:
     if outputs.dim() != 2:
         raise ValueError(
             f"terminal='ggn' needs outputs of shape [batch, classes], got {tuple(outputs.shape)}: "
-            "its factors would be one for each position and class; use terminal='sampled'"
+            "it would need one factor per position and class; use terminal='sampled'"
         )
     outputs = outputs.detach()
     N, size = outputs.shape
@@ -67,14 +61,18 @@ def ggn_factors(outputs: Tensor, loss: Loss) -> list[Tensor]:
 
 
 def sampled_factor(outputs: Tensor, loss: Loss, generator: torch.Generator) -> Tensor:
-    """One draw of the gradient under the model's own distribution: E[y yᵀ] is the Hessian.
+    r"""Draw the gradient under the model's own distribution: E[y yᵀ] is the Hessian.
 
-        cross-entropy: y = (p - e_c) / N, c ~ p;    squared error: y = √(2/D) ε / N, ε ~ N(0, I)
+    For cross-entropy and squared error,
+
+    .. math::
+        y = (p - e_c) / N, \; c \sim p, \qquad
+        y = \sqrt{2/D}\, \epsilon / N, \; \epsilon \sim N(0, I) .
 
     Args:
-        outputs: the model's outputs, ``[N, C, *positions]``; each position is drawn by itself.
-        loss: which loss follows them.
-        generator: the source of randomness, the caller's own, so that the model's is untouched.
+        outputs: the model's outputs, ``[N, C, *positions]``; positions are drawn independently.
+        loss: the loss of these outputs.
+        generator: source of randomness; the global one is not used.
 
     Example:
         >>> y = sampled_factor(torch.zeros(1, 2), "cross_entropy", torch.Generator())
@@ -82,19 +80,18 @@ def sampled_factor(outputs: Tensor, loss: Loss, generator: torch.Generator) -> T
         tensor([[0.5000, 0.5000]])
     """
     outputs = outputs.detach()
-    N = outputs.shape[0]
-    entries = outputs[0].numel()
+    N, entries = outputs.shape[0], outputs[0].numel()
+    y: Tensor
     if loss == "squared_error":
         noise = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype)
-        scaled: Tensor = noise.to(outputs.device) * ((2 / entries) ** 0.5 / N)
-        return scaled
-    p = functional.softmax(outputs, dim=1)
-    rows = p.movedim(1, -1).reshape(-1, p.shape[1])
+        y = noise.to(outputs.device) * ((2 / entries) ** 0.5 / N)
+        return y
+    p = functional.softmax(outputs, dim=1).movedim(1, -1)
+    rows = p.reshape(-1, p.shape[-1])
     drawn = torch.multinomial(rows.cpu(), 1, generator=generator)[:, 0].to(rows.device)
     one_hot = functional.one_hot(drawn, rows.shape[1]).to(rows.dtype)
-    y = (rows - one_hot) / (N * entries / p.shape[1])
-    drawn_gradient: Tensor = y.reshape(p.movedim(1, -1).shape).movedim(-1, 1)
-    return drawn_gradient
+    y = (rows - one_hot) / (N * entries / rows.shape[1])
+    return y.reshape(p.shape).movedim(-1, 1)
 
 
 def terminal_factors(
@@ -114,9 +111,9 @@ def terminal_factors(
 
 
 def leaves_of(outputs: Tensor) -> list[Tensor]:
-    """Find the leaves that outputs were computed from: where a backward pass ends.
+    """Find the leaves that outputs were computed from, where a backward pass ends.
 
-    Parameters are leaves, and so is the start of a solve that nothing trainable precedes.
+    Parameters are leaves, and so is the initial state of a solve without trainable layers before.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1)
