@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from snopt.kronecker.normalised import is_normalised
 from snopt.kronecker.view import LayerView
 from snopt.kronecker.windows import Axis, coverage_counts, position_gram, windows
 
@@ -83,11 +84,11 @@ class ConvView(LayerView):
 
     def __init__(self, module: Conv, *, bias: bool = True, form: ConvForm = "kfc") -> None:
         self.module: Conv = module
-        self.bias = bias and module.bias is not None
+        self.bias = bias and module.bias is not None and not is_normalised(module)
         self.form = form
         self.groups = module.groups
         self.channels = module.in_channels // module.groups
-        self.kernel = module.weight.shape[2:].numel()
+        self.kernel = torch.Size(module.kernel_size).numel()
         self.axes = kernel_axes(module)
         out = module.out_channels // module.groups
         if form == "per_axis":
@@ -99,7 +100,7 @@ class ConvView(LayerView):
 
     def _batched(self, x: Tensor) -> Tensor:
         # A convolution accepts one example without a batch axis.
-        return x if x.dim() == self.module.weight.dim() else x[None]
+        return x if x.dim() == 2 + len(self.axes) else x[None]
 
     def inputs(self, z: Tensor) -> Tensor:
         """Lay the patches out as ``[groups, batch, positions, in · kernel (+ 1)]``."""
@@ -173,7 +174,7 @@ class ConvView(LayerView):
 
     def unpack(self, packed: list[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Undo :meth:`pack`."""
-        shape = self.module.weight.shape
+        shape = self.parameters[0].shape
         if self.form == "per_axis":
             return packed[0].reshape(shape), packed[1].flatten() if self.bias else None
         matrix = packed[0]

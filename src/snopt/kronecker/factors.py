@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from snopt.kronecker.conv import ConvView
+from snopt.kronecker.normalised import row_scale
 from snopt.kronecker.view import LayerView
 
 __all__ = [
@@ -146,6 +147,9 @@ def call_factors(
     if sizes is None:
         sizes = [[size] for size in view.mode_sizes]
     z, g_rows = _accumulation(z), view.output_gradients(_accumulation(g))
+    scale = row_scale(view.module)
+    if scale is not None:
+        g_rows = g_rows * scale.to(g_rows).view(view.groups, 1, 1, -1)
     N, S = g_rows.shape[1:3]
     per_axis = isinstance(view, ConvView) and view.form == "per_axis"
     if per_axis or sharing == "expand":

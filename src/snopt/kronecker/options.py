@@ -39,6 +39,8 @@ class KroneckerOptions:
             leading size of the first floating-point tensor of two or more axes among its
             arguments. If the model is not called itself, or has no such argument, it is the
             largest leading size that a layer or the state of a solve has.
+        composite: whether to cover layers with several matrices: recurrent cells and layers, and
+            attention. Those with dropout are never covered.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, or ``UniformGrid(100)`` as the paper does.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
@@ -61,6 +63,7 @@ class KroneckerOptions:
     reduction: Reduction = "mean"
     batch_size: int | None = None
     quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
+    composite: bool = False
     averaging: float = 0.9
     max_size: int = 2048
 

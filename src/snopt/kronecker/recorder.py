@@ -75,15 +75,15 @@ class FieldObserver(Inert):
             for value, adjoint in zip(leaves(dx), leaves(Q_x), strict=True)
             if value.requires_grad
         ]
+        recording.observed.update(self.layers)
         if not calls or not pairs:
             return
         values, adjoints = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(
-            values, [call.output for call in calls], adjoints, allow_unused=True
-        )
-        for call, g in zip(calls, gradients, strict=True):
-            if g is not None:
-                recording.report(call.name, call.z, g, weight=weight)
+        edges = [edge for call in calls for edge in call.outputs if edge is not None]
+        found = iter(torch.autograd.grad(values, edges, adjoints, allow_unused=True))
+        for call in calls:
+            gradients = [None if edge is None else next(found) for edge in call.outputs]
+            recording.report(call.name, call.arguments, gradients, weight=weight)
         recording.passed({call.name for call in calls}, weight, x)
 
 

@@ -24,10 +24,19 @@ from torch.utils.hooks import RemovableHandle
 from snopt.adjoint.observer import NodeObserver
 from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
-from snopt.kronecker.calls import Tap, leading_size, tensors_in, training_call
+from snopt.kronecker.calls import (
+    Arguments,
+    Gradients,
+    Tap,
+    leading_size,
+    tensors_in,
+    training_call,
+)
+from snopt.kronecker.composite import readings_of
 from snopt.kronecker.factors import call_factors
 from snopt.kronecker.observers import join, leave
 from snopt.kronecker.options import KroneckerOptions
+from snopt.kronecker.readings import CannotRead
 from snopt.kronecker.sums import IterationSums, Slot
 from snopt.second_order.terminal import leaves_of, terminal_factors
 
@@ -71,6 +80,8 @@ class Recording:
     Attributes:
         sums: what has been added up so far.
         dropped: calls of a layer left out because they were not finite.
+        missed: for layers with a call that did not count, why it did not.
+        observed: layers of vector fields that were evaluated at a node.
     """
 
     def __init__(
@@ -84,8 +95,11 @@ class Recording:
     ) -> None:
         self.sums = IterationSums.of(slots)
         self.dropped = 0
+        self.missed: dict[str, str] = {}
+        self.observed: set[str] = set()
         self._slots, self._sizes, self._options, self._seed = slots, sizes, options, seed
-        self._slot_of = {module: name for name, slot in slots.items() for module in slot.modules}
+        self._slot_of = {user: key for key, slot in slots.items() for user in slot.users}
+        self._modules = {name: model.get_submodule(name) for name, _ in self._slot_of}
         self._task = -1
         # Where reports of a pass with a terminal factor go, and whether inputs are to be counted.
         self._sending: tuple[IterationSums, bool] | None = None
@@ -98,13 +112,12 @@ class Recording:
         for block, observer in observers:
             join(block, observer)
             attached.blocks.append((weakref.ref(block), observer))
-        for slot in self._slots.values():
-            for name in () if slot.in_field else slot.modules:
-                module = model.get_submodule(name)
-                tap = Tap(_reporter(ref, name))
-                attached.handles.append(module.register_forward_hook(tap, with_kwargs=True))
-        hook = _ModelHook(ref)
-        attached.handles.append(model.register_forward_hook(hook, with_kwargs=True))
+        outside = [s.modules for s in self._slots.values() if not s.in_field]
+        for name in dict.fromkeys(name for names in outside for name in names):
+            tap = Tap(_reporter(ref, name), _misser(ref, name))
+            hook = self._modules[name].register_forward_hook(tap, with_kwargs=True)
+            attached.handles.append(hook)
+        attached.handles.append(model.register_forward_hook(_ModelHook(ref), with_kwargs=True))
 
     def close(self) -> None:
         """Take everything off the model."""
@@ -120,34 +133,63 @@ class Recording:
         """
         return self._options.terminal == "gradient" or self._sending is not None
 
-    def report(self, name: str, z: Tensor, g: Tensor, *, weight: float = 1.0) -> None:
+    def report(
+        self, name: str, arguments: Arguments, gradients: Gradients, *, weight: float = 1.0
+    ) -> None:
         """Count one call of a layer.
 
         Args:
             name: the layer's name.
-            z: its input.
-            g: the gradient with respect to its output.
+            arguments: what it was called with.
+            gradients: with respect to its outputs.
             weight: quadrature weight.
         """
-        key = self._slot_of[name]
-        view = self._slots[key].view
-        if not self.listening or not view.parameters[0].requires_grad:
+        if not self.listening or all(g is None for g in gradients):
             return
+        # Autocast, on during the backward pass of a solve, would round the factors.
+        device = next(g.device.type for g in gradients if g is not None)
+        with torch.autocast(device, enabled=False):
+            try:
+                with torch.enable_grad():
+                    readings = readings_of(self._modules[name], arguments, gradients)
+            except CannotRead as reason:
+                self.missed[name] = str(reason)
+                return
+            # Autograd runs hooks with gradients off, a solve may not.
+            with torch.no_grad():
+                for matrix, z, g in readings:
+                    self._count(name, matrix, z, g, weight)
+
+    def _count(self, name: str, matrix: str, z: Tensor, g: Tensor, weight: float) -> None:
+        key = self._slot_of.get((name, matrix))
+        if key is None or not self._slots[key].view.parameters[0].requires_grad:
+            return
+        view = self._slots[key].view
         sums, inputs = self._sending or (self._current(), True)
-        # Autograd runs hooks with gradients off, a solve may not; and autocast, on during the
-        # backward pass of a solve, would round the factors.
-        with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
-            call = call_factors(
-                view,
-                z,
-                g,
-                sharing=self._options.sharing,
-                sizes=self._sizes[key],
-                inputs=inputs,
-            )
-            if not sums.layers[key].add(call, weight=weight):
-                self.dropped += 1
+        call = call_factors(
+            view, z, g, sharing=self._options.sharing, sizes=self._sizes[key], inputs=inputs
+        )
+        if not sums.layers[key].add(call, weight=weight):
+            self.dropped += 1
+            self.missed[name] = "inputs or output gradients not finite"
         sums.saw(view.output_gradients(g).shape[1])
+
+    def why_missing(self, key: str) -> str:
+        """Say why nothing was recorded of a slot.
+
+        Args:
+            key: name of the slot.
+        """
+        slot = self._slots[key]
+        reasons = [self.missed[name] for name in slot.modules if name in self.missed]
+        if reasons:
+            return reasons[0]
+        if slot.in_field and not self.observed.intersection(slot.modules):
+            return (
+                "its vector field was not observed; solve it by a snopt.NeuralODE, or by "
+                "snopt.odeint(..., observer=optimizer.observer(field))"
+            )
+        return "never called as a module; its weights are used in another way"
 
     def passed(self, names: set[str], weight: float, x: object) -> None:
         """Count a node of a solve.
@@ -159,7 +201,7 @@ class Recording:
         """
         sums, inputs = self._sending or (self._current(), True)
         if inputs:
-            for key in {self._slot_of[name] for name in names}:
+            for key in {key for (name, _), key in self._slot_of.items() if name in names}:
                 sums.layers[key].duration += weight
         sums.saw(leading_size(x))
 
@@ -234,12 +276,21 @@ class Recording:
 
 
 def _reporter(ref: weakref.ref[Recording], name: str) -> Any:
-    def report(z: Tensor, g: Tensor) -> None:
+    def report(arguments: Arguments, gradients: Gradients) -> None:
         recording = ref()
         if recording is not None:
-            recording.report(name, z, g)
+            recording.report(name, arguments, gradients)
 
     return report
+
+
+def _misser(ref: weakref.ref[Recording], name: str) -> Any:
+    def miss(reason: str) -> None:
+        recording = ref()
+        if recording is not None:
+            recording.missed[name] = reason
+
+    return miss
 
 
 class _ModelHook(Inert):

@@ -19,12 +19,18 @@ class Slot:
     Attributes:
         view: the layer in the canonical layout.
         in_field: whether the layer belongs to a vector field.
-        modules: names of the layers that use these weights (several if weights are tied).
+        users: the layers that use these weights (several if weights are tied), each with the name
+            of the matrix.
     """
 
     view: LayerView
     in_field: bool
-    modules: tuple[str, ...]
+    users: tuple[tuple[str, str], ...]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Names of the layers that use these weights."""
+        return tuple(dict.fromkeys(name for name, _ in self.users))
 
 
 @dataclass

@@ -29,6 +29,8 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from snopt.kronecker.normalised import matrix_of
+
 __all__ = ["LayerView"]
 
 
@@ -51,8 +53,12 @@ class LayerView(ABC):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """The parameters the view covers: the weight, then the bias if it is covered."""
-        weight: nn.Parameter = self.module.weight  # type: ignore[assignment]
+        """The parameters the view covers: the weight, then the bias if it is covered.
+
+        For a normalised layer, the matrix that its weight is computed from.
+        """
+        weight = matrix_of(self.module)
+        assert weight is not None
         if not self.bias:
             return (weight,)
         bias: nn.Parameter = self.module.bias  # type: ignore[assignment]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,12 +14,17 @@ from torch import Tensor
 
 from snopt.optim.averaging import forget_average
 
-__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn_once"]
+__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn", "warn_once"]
 
 OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
 
 #: The optimizer's state of each parameter.
 States: TypeAlias = MutableMapping[Tensor, dict[str, Any]]
+
+#: Where the code of this package and of torch is.
+_LIBRARIES = tuple(
+    os.path.join(os.path.dirname(file), "") for file in (os.path.dirname(__file__), torch.__file__)
+)
 
 #: How much more careful the optimizer becomes with every rollback.
 CAUTION = 4.0
@@ -71,12 +78,20 @@ def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
     return bool(torch.isfinite(torch.stack([n.to(device, torch.float32) for n in norms])).all())
 
 
+def warn(message: str) -> None:
+    """Warn at the user's line: the nearest caller outside of this package and of torch."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level + 1)
+
+
 def warn_once(counts: Counts, name: str, message: str) -> None:
     """Count an event, and warn of its kind the first time only."""
     value = getattr(counts, name) + 1
     setattr(counts, name, value)
     if value == 1:
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        warn(f"{message}. Later ones are counted in optimizer.counts.{name}")
 
 
 @dataclass
@@ -120,7 +135,7 @@ class Guard:
         warn_once(
             self.counts,
             "skipped",
-            f"{where}: the update is left out. Later ones are counted in optimizer.counts.skipped",
+            f"{where}: skipping this update",
         )
         if self.on_divergence == "rollback":
             self.roll_back(states)

@@ -143,8 +143,7 @@ class SNOpt(torch.optim.Optimizer):
         group_of = {id(p): i for i, g in enumerate(self.param_groups) for p in g["params"]}
         blocks, options = blocks_of(self.model), self.config.curvature
         fields = [block.field for block in blocks] + self.fields
-        scope, conv = self.config.scope, options.conv
-        slots = cover(self.model, group_of, fields, scope=scope, conv_form=conv)
+        slots = cover(self.model, group_of, fields, self.config.scope, options)
         self._group_of, self._watch = group_of, ModelWatch(self.model)
         self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options)
         self._arm()
@@ -189,8 +188,9 @@ class SNOpt(torch.optim.Optimizer):
 
         Print it, or read its rows.
         """
-        recorded = set(self.factors) if self.counts.iterations else None
-        return summarise(self.model, self.recorder, self._group_of, self.config, recorded)
+        recorder, begun = self.recorder, self.counts.iterations > 0
+        lost = {n for n, s in recorder.slots.items() if begun and "bases" not in self._state_of(s)}
+        return summarise(self.model, recorder, self._group_of, self.config, lost)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, for example of layers that were frozen so far.
@@ -275,7 +275,7 @@ class SNOpt(torch.optim.Optimizer):
             self.counts.refreshes += 1
             done, config = self.counts.iterations, self.config
             self.next_refresh = done + refresh_gap(done, config.refresh_first, config.refresh_every)
-        warn_of_unrecorded(recorder.slots, self._state_of, self.counts)
+        warn_of_unrecorded(recording, recorder.slots, self._state_of, self.counts)
 
     def _directions(self, index: int) -> list[Update]:
         """Directions of the covered layers of one group."""
