@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from snopt.base.distributed import world_size
 from snopt.optim.averaging import forget_average
 
 __all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn", "warn_once"]
@@ -127,6 +128,7 @@ class Guard:
             states: the optimizer's state of each parameter.
         """
         where = f"a gradient or the loss is not finite at iteration {self.counts.iterations}"
+        where += " on this or another process" if world_size() > 1 else ""
         if self.on_divergence == "raise":
             raise FloatingPointError(
                 f"{where}; lower the learning rate, raise the damping, or choose "

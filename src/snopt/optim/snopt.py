@@ -23,7 +23,7 @@ from snopt.optim.config import Config, check_arguments, group_defaults, refresh_
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step, plain_direction
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
-from snopt.optim.parallel import average_sums
+from snopt.optim.parallel import all_ranks_ok, average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
 from snopt.optim.state import STATE_VERSION, checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
@@ -211,6 +211,9 @@ class SNOpt(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters.
 
+        With several processes each must call it: if a gradient or the loss of one is not finite,
+        all skip the update.
+
         Args:
             closure: re-evaluates the model and returns the loss.
 
@@ -249,7 +252,7 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and renew the factors if due; False if there is to be no update."""
         self._watch.check()
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
-        if not all_finite(gradients, loss):
+        if not all_ranks_ok(all_finite(gradients, loss)):
             self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
