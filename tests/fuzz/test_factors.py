@@ -365,7 +365,7 @@ def cell_reference(field, x, matrix):
 def test_factors_of_cells_equal_brute_force(kind, seed, size, batch, adjoint):
     field = Cell(kind, seed, size)
     x = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed)).double()
-    model, options = block(field, adjoint=adjoint), KroneckerOptions(composite=True)
+    model, options = block(field, adjoint=adjoint), KroneckerOptions(recurrent=True)
     got = factors_after(model, lambda: losses(model(x)).mean(), options)
     for matrix in ("ih", "hh"):
         close(got[f"field.cell.weight_{matrix}"], cell_reference(field, x, matrix), 1e-3)

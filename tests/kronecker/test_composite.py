@@ -11,7 +11,7 @@ from snopt.kronecker import KroneckerOptions, check_view, composite_of, matrices
 from snopt.optim import SNOpt
 from tests.kronecker.recorded import collected, recorder_of
 
-COMPOSITE = KroneckerOptions(composite=True)
+RECURRENT = KroneckerOptions(recurrent=True)
 fuzzed = settings(max_examples=25, derandomize=True, deadline=None, database=None)
 
 
@@ -93,7 +93,7 @@ def test_attention_with_masks(causal):
 
 def rows_seen(model, run):
     """Σ g zᵀ of each slot in one iteration, by recording with the factors' place taken."""
-    recorder = recorder_of(model, COMPOSITE)
+    recorder = recorder_of(model, RECURRENT)
     recording = recorder.arm()
     total = {}
 
@@ -178,7 +178,7 @@ def test_one_euler_step_gives_what_a_residual_layer_gives(kind):
 
     found = []
     for model in (snopt.NeuralODE(field, method="euler", options={"step_size": 1.0}), Residual()):
-        recorder = recorder_of(model, COMPOSITE)
+        recorder = recorder_of(model, RECURRENT)
         recorder.arm()
         model(x).sin().square().mean().backward()
         found.append(collected(recorder))
@@ -236,7 +236,7 @@ def test_recording_changes_no_gradient_by_a_bit(kind):
         torch.manual_seed(0)
         model = Sequence(MODELS[kind]())
         x = torch.randn(4, 6, 2)
-        options = KroneckerOptions(composite=True)
+        options = KroneckerOptions(recurrent=True)
         optimizer = SNOpt(model, curvature=options) if composite else None
         model(x).square().mean().backward()
         results.append([p.grad for p in model.parameters()])
@@ -248,7 +248,7 @@ def test_recording_changes_no_gradient_by_a_bit(kind):
 def test_composite_layers_train():
     torch.manual_seed(0)
     model = Sequence(nn.GRU(2, 3, batch_first=True))
-    optimizer = SNOpt(model, lr=0.02, curvature=COMPOSITE)
+    optimizer = SNOpt(model, lr=0.02, curvature=RECURRENT)
     x = torch.randn(16, 6, 2)
     losses = []
     for _ in range(30):
@@ -260,13 +260,32 @@ def test_composite_layers_train():
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_they_are_an_explicit_choice_and_parts_of_attention_are_never_covered_alone():
+def test_attention_is_covered_and_recurrent_layers_are_an_explicit_choice():
     model = Sequence(nn.GRU(2, 3, batch_first=True))
     rows = {row.name: row.trained_by for row in SNOpt(model).summary().rows}
-    assert rows["attention.out_proj.weight"] == "adam"
-    assert set(rows.values()) == {"adam"}
-    rows = {row.name: row.trained_by for row in SNOpt(model, curvature=COMPOSITE).summary().rows}
-    assert rows["attention.out_proj"] == rows["layer.weight_hh_l0"] == "kronecker"
+    attention = {name: by for name, by in rows.items() if name.startswith("attention")}
+    assert attention == {"attention.in_proj_weight": "kronecker", "attention.out_proj": "kronecker"}
+    assert {by for name, by in rows.items() if name not in attention} == {"adam"}
+    rows = {row.name: row.trained_by for row in SNOpt(model, curvature=RECURRENT).summary().rows}
+    assert rows["layer.weight_hh_l0"] == "kronecker"
+
+
+def test_the_output_projection_of_attention_that_cannot_be_read_is_not_covered():
+    """It is never called as a module."""
+    rows = SNOpt(nn.MultiheadAttention(2, 1, dropout=0.1)).summary().rows
+    assert {row.name: row.trained_by for row in rows}["out_proj.weight"] == "adam"
+
+
+def test_attention_with_a_forward_of_its_own_may_call_its_output_projection():
+    class Own(nn.MultiheadAttention):
+        def forward(self, x):
+            return self.out_proj(x)
+
+    model = Own(2, 1)
+    optimizer = SNOpt(model)
+    model(torch.randn(3, 2)).square().sum().backward()
+    optimizer.step()
+    assert set(optimizer.factors) == {"out_proj"}
 
 
 def test_layers_that_cannot_be_read_are_not_covered():
@@ -284,7 +303,7 @@ def test_layers_that_cannot_be_read_are_not_covered():
 
 def test_a_packed_sequence_is_named_as_the_cause():
     model = nn.GRU(2, 3)
-    optimizer = SNOpt(model, curvature=COMPOSITE)
+    optimizer = SNOpt(model, curvature=RECURRENT)
     packed = nn.utils.rnn.pack_padded_sequence(torch.randn(4, 2, 2), torch.tensor([4, 2]))
     model(packed)[1].square().sum().backward()
     with pytest.warns(RuntimeWarning, match="packed sequences are not read"):

@@ -84,16 +84,16 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def leading_size(value: object) -> int:
-    """Tell how many examples arguments hold: the leading size of the first that has a batch axis.
+    """Return the number of examples in arguments: the leading size of the first batched tensor.
 
     That is the first floating-point tensor of two or more axes; if there is none, the first
-    tensor of two or more axes. Of scalars and vectors (times, one example) nothing can be known.
+    tensor of two or more axes. Scalars and vectors (times, one example) do not count.
 
     Args:
         value: arguments, in nested containers.
 
     Returns:
-        The number of examples; 0 if it cannot be known.
+        The number of examples; 0 if unknown.
 
     Example:
         >>> t, x = torch.linspace(0, 1, 50), torch.zeros(128, 2)
@@ -106,7 +106,7 @@ def leading_size(value: object) -> int:
 
 
 def training_call(module: nn.Module) -> bool:
-    """Tell whether a call happening now is one that its user trains on, and no solver's own."""
+    """Return whether a call that happens now is part of training, and not made by a solver."""
     return _why_not(module) is None
 
 

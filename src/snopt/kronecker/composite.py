@@ -36,10 +36,12 @@ class Composite:
         matrices: names of a layer's matrices, each with the name of its bias ("" if it has none).
             Empty if the layer cannot be read.
         readings: what each matrix saw in a call, from the arguments and output gradients.
+        recurrent: whether it is a recurrent cell or layer.
     """
 
     matrices: Callable[[Any], dict[str, str]]
     readings: Callable[[Any, Arguments, Gradients], list[Reading]]
+    recurrent: bool = True
 
     def view(self, module: nn.Module, matrix: str, *, bias: bool) -> MatrixView:
         """Return the view of one matrix."""
@@ -58,7 +60,7 @@ COMPOSITES: dict[type[nn.Module], Composite] = {
     nn.RNN: _SEQUENCE,
     nn.GRU: _SEQUENCE,
     nn.LSTM: _SEQUENCE,
-    nn.MultiheadAttention: Composite(attention_matrices, attention_readings),
+    nn.MultiheadAttention: Composite(attention_matrices, attention_readings, recurrent=False),
 }
 
 

@@ -83,14 +83,13 @@ def gram_blocks(
 def _joined(x: Tensor) -> Tensor:
     """Rows ``[groups, batch · shared, features]`` of the canonical layout.
 
-    A convolution's features are far apart in memory; if rows have to be copied, they are copied
-    the way they lie.
+    A convolution's features are far apart in memory; a copy keeps their order.
     """
     return x.flatten(1, 2) if x.stride(-1) == 1 else x.permute(0, 3, 1, 2).flatten(2).mT
 
 
 def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
-    """Add lists of tensors up, into the first."""
+    """Sum lists of tensors, in place of the first."""
     parts = iter(parts)
     total = next(parts)
     for part in parts:
@@ -128,10 +127,10 @@ def call_factors(
         view: the layer.
         z: its input, as the layer saw it.
         g: the gradient of the loss with respect to its output.
-        sharing: what to do with the shared positions; see the module's table.
+        sharing: how shared positions are weighted; see the module's table.
         sizes: block sizes of each mode; one block each if not given.
-        inputs: whether to compute the input factors too; False when the same inputs have been
-            counted already, with another g.
+        inputs: whether to compute the input factors; False if these inputs have been counted
+            already, with another g.
 
     Returns:
         For each mode its blocks: B first, then A (or its two axis factors, each summed over the
@@ -168,11 +167,11 @@ def call_factors(
 
 @dataclass
 class FactorSums:
-    """What has been recorded of one layer since the last refresh.
+    """Sums over the calls of one layer.
 
     Attributes:
         modes: sums of weighted call factors, or None before the first.
-        duration: sum of the quadrature weights of the nodes it was called at.
+        duration: sum of the quadrature weights of the nodes where it was called.
     """
 
     modes: Modes | None = None
@@ -182,8 +181,8 @@ class FactorSums:
         """Add the factors of one call with its quadrature weight.
 
         Returns:
-            Whether they were finite. Otherwise they are left out: one overflow (a loss scale too
-            high, a solve that blew up) must not spoil the sums of the calls around it.
+            Whether they were finite. Otherwise they are skipped, so that one overflow (a loss
+            scale too high, a diverging solve) does not spoil the sums.
         """
         if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
             return False
@@ -257,18 +256,18 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
 def finished(
     sums: FactorSums, *, calls: float, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
-    """Turn sums over an iteration into factors; the sums are used up.
+    """Turn sums over an iteration into factors, which take over their tensors.
 
     Args:
-        sums: what was recorded.
-        calls: how many batches the iteration had (gradient accumulation). Each batch of k had a
-            gradient 1/k of its own, so that A is averaged and B multiplied.
+        sums: the sums.
+        calls: how many batches the iteration had (gradient accumulation). The gradient of each of
+            k batches is scaled by 1/k, so that A is averaged and B multiplied.
         b_scale: further scale of B: 1 / (t1 - t0) for layers of a vector field, the scaled
             Gauss-Newton terminal condition of the paper's Remark; 1/N² where the loss is a sum.
-        sharing: the sharing the sums were made with.
+        sharing: how shared positions were weighted.
 
     Returns:
-        The factors, or None if nothing was recorded.
+        The factors, or None if there were no calls.
     """
     if sums.modes is None:
         return None

@@ -1,18 +1,18 @@
 """The recording of one iteration.
 
-A :class:`Recording` puts hooks on the model's layers and observers on its blocks. They report to
-it, and it adds up what they report. Closing it takes them off again.
+A :class:`Recording` puts hooks on the model's layers and observers on its blocks, and sums what
+they report. Closing it removes them.
 
-**Which backward passes belong together.** What has been added up belongs to the gradients in
-``.grad``. Passes whose gradients accumulate there are batches of one iteration. A pass that finds
-no gradient there begins anew: the one before has been stepped with, was broken off by an
-exception, or was thrown away. Only calls of the model that a gradient reaches are batches.
+**Which backward passes belong together.** The sums belong to the gradients in ``.grad``. Passes
+whose gradients accumulate there are batches of one iteration. A pass that finds no gradient there
+starts new sums: the gradient of the pass before was used by a step, or discarded, or an exception
+interrupted it. Only calls of the model that a gradient reaches are batches.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,9 +47,9 @@ Block = Any
 
 
 class _Attachment:
-    """Hooks and observers put on a model, and how to take them off again.
+    """Hooks and observers on a model.
 
-    Apart from the recording, so that it can clean up after the recording has died.
+    Separate from the recording, so that it can clean up after the recording is deleted.
     """
 
     def __init__(self) -> None:
@@ -67,19 +67,19 @@ class _Attachment:
 
 
 class Recording:
-    """Adds up what layers and solves report until it is closed.
+    """Sums what layers and solves report until it is closed.
 
     Args:
         model: the model.
         slots: weights to record, by name.
         sizes: block sizes of each slot's modes.
-        observers: blocks and the observer of each one's field.
-        options: which curvature is wanted.
+        observers: blocks, each with the observer of its field.
+        options: how factors are formed.
         seed: of the draws of ``terminal="sampled"``; the global state is not touched.
 
     Attributes:
-        sums: what has been added up so far.
-        dropped: calls of a layer left out because they were not finite.
+        sums: the sums so far.
+        dropped: calls of a layer that were skipped because they were not finite.
         missed: for layers with a call that did not count, why it did not.
         observed: layers of vector fields that were evaluated at a node.
     """
@@ -108,28 +108,30 @@ class Recording:
         self._attach(model, observers)
 
     def _attach(self, model: nn.Module, observers: Sequence[tuple[Block, NodeObserver]]) -> None:
-        ref, attached = weakref.ref(self), self._attached
+        attached = self._attached
         for block, observer in observers:
             join(block, observer)
             attached.blocks.append((weakref.ref(block), observer))
         outside = [s.modules for s in self._slots.values() if not s.in_field]
         for name in dict.fromkeys(name for names in outside for name in names):
-            tap = Tap(_reporter(ref, name), _misser(ref, name))
+            tap = Tap(_weakly(self.report, name), _weakly(self.miss, name))
             hook = self._modules[name].register_forward_hook(tap, with_kwargs=True)
             attached.handles.append(hook)
-        attached.handles.append(model.register_forward_hook(_ModelHook(ref), with_kwargs=True))
+        attached.handles.append(
+            model.register_forward_hook(_ModelHook(_weakly(self.called)), with_kwargs=True)
+        )
 
     def close(self) -> None:
-        """Take everything off the model."""
+        """Remove hooks and observers from the model."""
         self._attached.remove()
 
     # ------------------------------------------------------------------ reports
 
     @property
     def listening(self) -> bool:
-        """Whether a backward pass that runs now is to be counted.
+        """Whether the running backward pass counts.
 
-        With ``terminal="gradient"`` it is the user's; otherwise it is one of the recording's own.
+        With ``terminal="gradient"`` the user's passes count, otherwise the recording's own.
         """
         return self._options.terminal == "gradient" or self._sending is not None
 
@@ -153,7 +155,7 @@ class Recording:
                 with torch.enable_grad():
                     readings = readings_of(self._modules[name], arguments, gradients)
             except CannotRead as reason:
-                self.missed[name] = str(reason)
+                self.miss(name, str(reason))
                 return
             # Autograd runs hooks with gradients off, a solve may not.
             with torch.no_grad():
@@ -171,8 +173,12 @@ class Recording:
         )
         if not sums.layers[key].add(call, weight=weight):
             self.dropped += 1
-            self.missed[name] = "inputs or output gradients not finite"
+            self.miss(name, "inputs or output gradients not finite")
         sums.saw(view.output_gradients(g).shape[1])
+
+    def miss(self, name: str, reason: str) -> None:
+        """Note why a call of a layer does not count."""
+        self.missed[name] = reason
 
     def why_missing(self, key: str) -> str:
         """Say why nothing was recorded of a slot.
@@ -195,7 +201,7 @@ class Recording:
         """Count a node of a solve.
 
         Args:
-            names: the layers called there; each was integrated for the node's weight longer.
+            names: the layers called there.
             weight: the node's quadrature weight.
             x: state there.
         """
@@ -215,18 +221,13 @@ class Recording:
         tensors = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
         if not tensors:
             return
-        examples, ref = leading_size(args), weakref.ref(self)
         sums = None if self._options.terminal == "gradient" else self._terminal_sums(outputs)
-
-        def arrived(_: Tensor) -> None:
-            recording = ref()
-            # Gradients are enabled in a pass that is itself to be differentiated (see Tap).
-            if recording is not None and not torch.is_grad_enabled():
-                recording._differentiated(examples, sums)
-
+        arrived = _weakly(self._differentiated, leading_size(args), sums)
         register_multi_grad_hook(tensors, arrived, mode="any")
 
-    def _differentiated(self, examples: int, sums: IterationSums | None) -> None:
+    def _differentiated(self, examples: int, sums: IterationSums | None, _: Tensor) -> None:
+        if torch.is_grad_enabled():  # a pass that is itself to be differentiated (see Tap)
+            return
         current = self._current()
         current.calls += 1
         current.examples += examples
@@ -234,7 +235,7 @@ class Recording:
             current.add(sums)
 
     def _current(self) -> IterationSums:
-        """The sums that the backward pass running now belongs to; see the module's docstring."""
+        """The sums that the running backward pass belongs to; see the module's docstring."""
         task = torch._C._current_graph_task_id()
         if task != self._task:
             self._task = task
@@ -264,8 +265,8 @@ class Recording:
         assert self._options.loss is not None
         generator = torch.Generator().manual_seed(self._seed)
         ys = terminal_factors(outputs, self._options.terminal, self._options.loss, generator)
-        # Not the parameters alone: a solve with adjoint="direct" tells its nodes when a gradient
-        # arrives at its start, which nothing trainable may precede.
+        # Not the parameters alone: a solve with adjoint="direct" reports its nodes when a gradient
+        # arrives at its start, which may not depend on a parameter.
         ends = leaves_of(outputs)
         sums = IterationSums.of(self._slots)
         sums.rows = [0]
@@ -275,34 +276,27 @@ class Recording:
         return sums
 
 
-def _reporter(ref: weakref.ref[Recording], name: str) -> Any:
-    def report(arguments: Arguments, gradients: Gradients) -> None:
-        recording = ref()
-        if recording is not None:
-            recording.report(name, arguments, gradients)
+def _weakly(method: Callable[..., None], *first: object) -> Callable[..., None]:
+    """Call a method with these first arguments for as long as its object lives."""
+    ref = weakref.WeakMethod(method)
 
-    return report
+    def call(*args: object) -> None:
+        bound = ref()
+        if bound is not None:
+            bound(*first, *args)
 
-
-def _misser(ref: weakref.ref[Recording], name: str) -> Any:
-    def miss(reason: str) -> None:
-        recording = ref()
-        if recording is not None:
-            recording.missed[name] = reason
-
-    return miss
+    return call
 
 
 class _ModelHook(Inert):
-    """A forward hook of the model that tells a recording of its training calls."""
+    """A forward hook of the model that reports its training calls."""
 
     in_copies = staticmethod(no_hook)
 
-    def __init__(self, ref: weakref.ref[Recording]) -> None:
-        self.ref = ref
+    def __init__(self, report: Callable[..., None]) -> None:
+        self.report = report
 
     @uncompiled
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, outputs: object) -> None:
-        recording = self.ref()
-        if recording is not None and training_call(module):
-            recording.called((args, kwargs), outputs)
+        if training_call(module):
+            self.report((args, kwargs), outputs)

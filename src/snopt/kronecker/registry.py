@@ -1,4 +1,4 @@
-"""Which layers can be covered, and by which view."""
+"""Views by kind of layer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 
 class MakeView(Protocol):
-    """Makes the view of a layer: a class derived from :class:`LayerView`, usually."""
+    """Makes the view of a layer; usually a subclass of :class:`LayerView`."""
 
     def __call__(self, module: Any, *, bias: bool) -> LayerView:
         """Return the view of ``module``, with its bias if ``bias`` is True and there is one."""
         ...
 
 
-#: Views by kind of layer. Of the classes that a layer derives from, the nearest counts.
+#: Views by kind of layer; the first match in the layer's method resolution order counts.
 VIEWS: dict[type[nn.Module], MakeView] = {
     nn.Linear: LinearView,
     nn.Conv1d: ConvView,
@@ -44,19 +44,18 @@ VIEWS: dict[type[nn.Module], MakeView] = {
 
 
 def register_layer(kind: type[nn.Module], view: MakeView) -> None:
-    """Let layers of a kind of your own be covered; optimizers made afterwards do so.
+    """Register a view for a kind of layer; optimizers created afterwards use it.
 
     The layer has its matrix, or matrices, in one parameter called ``weight``, a ``bias`` that is a
     parameter or None, and takes and returns one tensor. Its view has two modes, outputs and inputs:
-    ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tells whether it
-    is right.
+    ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tests it.
 
     Args:
         kind: the class of the layers; classes derived from it are covered too.
         view: called as ``view(module, bias=...)``.
 
     Raises:
-        TypeError: if ``kind`` is no class of modules.
+        TypeError: if ``kind`` is not a class of modules.
 
     Example:
         >>> class Scaled(nn.Linear):
@@ -70,7 +69,7 @@ def register_layer(kind: type[nn.Module], view: MakeView) -> None:
         >>> del VIEWS[Scaled]
     """
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise TypeError(f"{kind!r} is no class of modules; register the layer's class")
+        raise TypeError(f"{kind!r} is not a class of modules; register the layer's class")
     VIEWS[kind] = view
 
 
@@ -99,13 +98,14 @@ def matrices_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, nn.Parameter
 
 
 def is_covered(module: nn.Module) -> bool:
-    """Tell whether a layer has a view and is covered by default, which composite layers are not.
+    """Return whether a layer is covered by default: it has a view and is not recurrent.
 
     Example:
         >>> is_covered(nn.Linear(2, 2)), is_covered(nn.GRUCell(2, 2))
         (True, False)
     """
-    return composite_of(module) is None and bool(matrices_of(module))
+    composite = composite_of(module)
+    return not (composite and composite.recurrent) and bool(matrices_of(module))
 
 
 def view_of(

@@ -1,4 +1,4 @@
-"""Which parameters are covered by Kronecker factors, and which are not."""
+"""The layers that Kronecker factors cover."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Scope: TypeAlias = Literal["all", "ode"]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Take the model out of ``DataParallel`` or ``DistributedDataParallel``.
+    """Return the model inside ``DataParallel`` or ``DistributedDataParallel``.
 
     Example:
         >>> model = nn.Linear(1, 1)
@@ -46,19 +46,19 @@ def cover(
         group_of: the parameter group of each parameter, by ``id``; others are not trained.
         fields: vector fields; their layers are recorded at quadrature nodes only.
         scope: ``"all"`` layers, or those of vector fields only (``"ode"``).
-        options: form of convolutions, and whether to cover layers with several matrices.
+        options: form of convolutions, and whether to cover recurrent layers.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.GRUCell(2, 2))
         >>> groups = {id(p): 0 for p in model.parameters()}
         >>> list(cover(model, groups, [], "all", KroneckerOptions()))
         ['0']
-        >>> list(cover(model, groups, [], "all", KroneckerOptions(composite=True)))
+        >>> list(cover(model, groups, [], "all", KroneckerOptions(recurrent=True)))
         ['0', '1.weight_ih', '1.weight_hh']
     """
     inside = {id(module) for field in fields for module in field.modules()}
     users: dict[int, dict[tuple[str, str], tuple[nn.Module, nn.Parameter | None]]] = {}
-    for name, module in _layers(model, options.composite):
+    for name, module in _layers(model, options.recurrent):
         for matrix, (weight, bias) in matrices_of(module).items():
             if id(weight) in group_of:
                 users.setdefault(id(weight), {})[name, matrix] = (module, bias)
@@ -75,14 +75,14 @@ def cover(
     return slots
 
 
-def _layers(model: nn.Module, composite: bool) -> Iterator[tuple[str, nn.Module]]:
-    """The layers that may be covered: no part of a composite layer, which never calls it."""
+def _layers(model: nn.Module, recurrent: bool) -> Iterator[tuple[str, nn.Module]]:
+    """The layers that may be covered; parts of a composite layer, which it never calls, may not."""
     parts: set[int] = set()
     for name, module in model.named_modules():
-        several = composite_of(module) is not None
-        if several:
-            parts.update(id(part) for part in module.modules())
-        if composite if several else id(module) not in parts:
+        composite = composite_of(module)
+        if composite is not None:
+            parts.update(id(part) for part in module.children())
+        if id(module) not in parts and (recurrent or composite is None or not composite.recurrent):
             yield name, module
 
 

@@ -27,7 +27,7 @@ _LIBRARIES = tuple(
     os.path.join(os.path.dirname(file), "") for file in (os.path.dirname(__file__), torch.__file__)
 )
 
-#: How much more careful the optimizer becomes with every rollback.
+#: Factor of ``Guard.caution`` per rollback.
 CAUTION = 4.0
 
 
@@ -38,10 +38,10 @@ class Counts:
     Attributes:
         iterations: calls of ``step`` (or ``precondition_``).
         refreshes: times factors and bases were renewed.
-        skipped: updates left out because a gradient or the loss was not finite.
-        rollbacks: times the parameters were put back.
-        eigh_failures: factors whose decomposition failed; their old basis was kept.
-        dropped_calls: layer calls left out of the factors because they were not finite.
+        skipped: updates skipped because a gradient or the loss was not finite.
+        rollbacks: times the parameters were restored.
+        eigh_failures: layers whose decomposition failed; their old basis was kept.
+        dropped_calls: layer calls not counted in the factors because they were not finite.
         unrecorded: refreshes at which a layer with a gradient had never been recorded.
     """
 
@@ -59,9 +59,9 @@ class Counts:
 
 
 def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
-    """Tell whether every entry of every tensor, and the loss, is finite.
+    """Return whether every entry of every tensor, and the loss, is finite.
 
-    One number a tensor is computed, and one comparison made for all of them.
+    This computes one number per tensor and synchronises once.
 
     Example:
         >>> all_finite([torch.ones(2)]), all_finite([torch.tensor([1.0, float("inf")])])
@@ -97,12 +97,12 @@ def warn_once(counts: Counts, name: str, message: str) -> None:
 
 @dataclass
 class Guard:
-    """Stands between a bad gradient and the parameters.
+    """Protects the parameters from gradients that are not finite.
 
     Attributes:
         on_divergence: what to do.
-        counts: what happened so far.
-        caution: grows with every rollback; multiplies damping, or shortens steps.
+        counts: events so far.
+        caution: grows with every rollback; multiplies damping, or divides steps.
     """
 
     on_divergence: OnDivergence
@@ -110,19 +110,19 @@ class Guard:
     caution: float = 1.0
 
     def keep(self, params: Iterable[Tensor], states: States) -> None:
-        """Remember parameters that have just given a finite gradient, if they may be needed.
+        """Keep a copy of parameters with a finite gradient, if ``on_divergence="rollback"``.
 
         Args:
             params: the parameters.
-            states: the optimizer's state of each, where they are kept, so that a checkpoint
-                holds them too.
+            states: the optimizer's state of each; the copy is stored there, so that it is part
+                of checkpoints.
         """
         if self.on_divergence == "rollback":
             for param in params:
                 states[param]["kept"] = param.detach().clone()
 
     def diverged(self, states: States) -> None:
-        """Raise, or count and warn, and go back if asked to.
+        """Raise an error, or count and warn; then roll back if ``on_divergence="rollback"``.
 
         Args:
             states: the optimizer's state of each parameter.
@@ -144,7 +144,7 @@ class Guard:
 
     @torch.no_grad()
     def roll_back(self, states: States) -> bool:
-        """Put the kept values back and forget momentum; False if there are none.
+        """Restore the kept values and reset momentum; return False if there are none.
 
         Args:
             states: the optimizer's state of each parameter.

@@ -21,8 +21,8 @@ from snopt.optim.eigh import robust_eigh
 __all__ = ["all_ranks_ok", "average_sums", "owners", "shared_eigh", "together"]
 
 MESSAGE = 25 << 20
-"""Bytes of a message, as in DistributedDataParallel: with many workers it is the number of
-messages that costs, and joining all would be one more copy of all factors."""
+"""Bytes of a message, as in DistributedDataParallel: with many workers the number of messages
+dominates the cost, and a single message would need another copy of all factors."""
 
 
 @contextmanager
@@ -75,11 +75,11 @@ def all_ranks_ok(ok: bool) -> bool:
 
 
 def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
-    """Choose what travels in one message: things of one kind, up to ``MESSAGE`` bytes of them.
+    """Group items into messages: items of one kind, up to ``MESSAGE`` bytes.
 
     Args:
-        kinds: of each thing, whatever has to be equal within a message.
-        sizes: bytes of each.
+        kinds: kind of each item.
+        sizes: bytes of each item.
 
     Returns:
         The indices in each message, in the same order on every rank.
@@ -124,13 +124,13 @@ def average_sums(
     sizes: Mapping[str, list[list[int]]],
     options: KroneckerOptions,
 ) -> None:
-    """Average the recorded sums over the ranks that recorded something; add the examples up.
+    """Average sums over the ranks that recorded something, in place; sum the numbers of examples.
 
     Args:
-        sums: what this rank recorded; it becomes what all did.
+        sums: the sums of this rank.
         slots: all slots, in the same order on every rank.
         sizes: block sizes of each slot's modes.
-        options: which curvature is wanted.
+        options: how factors are formed.
     """
     if world_size() == 1 or not slots:
         return
@@ -149,9 +149,9 @@ def average_sums(
 
 
 def _packed(sums: FactorSums, slot: Slot, sizes: list[list[int]]) -> Tensor:
-    """A layer's sums as one vector; every rank sends one, also with nothing to give.
+    """A layer's sums as one vector, zero if the rank did not record the layer.
 
-    It begins with whether the rank recorded the layer, and for how long.
+    The first two entries are whether it did, and the duration.
     """
     weight = slot.view.parameters[0]
     values = [float(sums.modes is not None), sums.duration]
@@ -164,7 +164,7 @@ def _packed(sums: FactorSums, slot: Slot, sizes: list[list[int]]) -> Tensor:
 
 
 def _unpack(sums: FactorSums, added: Tensor) -> None:
-    """Take back what all ranks have sent, added up."""
+    """Read the sums over all ranks from a vector."""
     assert sums.modes is not None
     ranks, duration = added[:2].tolist()
     if ranks == 0:
@@ -178,7 +178,7 @@ def _unpack(sums: FactorSums, added: Tensor) -> None:
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Share out eigendecompositions: the largest first, each to the rank with least to do.
+    """Assign eigendecompositions to ranks: the largest first, each to the least loaded rank.
 
     Example:
         >>> owners([10, 8, 8, 2], 2)
@@ -218,7 +218,7 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
         if found is not None:
             buffer = torch.cat([buffer.new_ones(1), found[0].flatten(), found[1].flatten()])
         buffers.append(buffer)
-    # All ranks compute first and exchange afterwards, so that none waits for another's turn.
+    # All ranks compute before any of them communicates, so that none waits for another.
     buffers = _exchanged(buffers, owner, lambda flat, where: distributed.broadcast(flat, src=where))
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):

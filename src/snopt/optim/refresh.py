@@ -31,18 +31,18 @@ def renew(
 ) -> None:
     """Average new factors into the old ones, decompose them, and change bases.
 
-    A layer whose decomposition fails keeps its old basis. One without new factors (it was not
-    called) keeps everything.
+    A layer whose decomposition fails keeps its old basis. A layer without new factors (it was not
+    called) does not change.
 
     Args:
-        found: new factors by name; used up, one layer after the other, so that no more than one
-            layer's old and new matrices are in memory together.
+        found: new factors by name; emptied layer by layer, so that old and new matrices are in
+            memory together for one layer only.
         slots: all slots.
-        state_of: the state of a slot.
+        state_of: returns the state of a slot.
         averaging: weight of the old factors.
-        counts: failures are counted here, and warned of once.
+        counts: where failures are counted.
     """
-    # Several processes share the decompositions out, and for that have to see them all.
+    # Several processes divide the decompositions among them, so that all are needed at once.
     at_once = len(found) if world_size() > 1 else 1
     names = list(found)
     for i in range(0, len(names), at_once):
@@ -91,12 +91,12 @@ def warn_of_unrecorded(
     state_of: Callable[[Slot], LayerState],
     counts: Counts,
 ) -> None:
-    """Say, once, which layers have a gradient but were never recorded, and why.
+    """Warn, once, of layers that have a gradient but were never recorded, with the reason.
 
     Args:
-        recording: what was recorded in this iteration.
+        recording: the recording of this iteration.
         slots: all slots.
-        state_of: the state of a slot.
+        state_of: returns the state of a slot.
         counts: where it is counted.
     """
     missing: dict[str, list[str]] = {}

@@ -54,9 +54,10 @@ class SNOpt(torch.optim.Optimizer):
     ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
     =============  ==========================================================================
 
-    Linear layers and convolutions are covered, inside vector fields and outside (there it is
-    ordinary K-FAC). All others (recurrent cells, norms, free parameters) follow the rule ``adam``
-    without a basis, or torch's Adam under the other rules; :meth:`summary` says which is which.
+    Linear layers, convolutions (also weight- and spectral-normalised) and attention are covered,
+    inside vector fields and outside (there it is ordinary K-FAC); recurrent layers with
+    ``KroneckerOptions(recurrent=True)``. All other parameters follow the rule ``adam`` without a
+    basis, or torch's Adam under the other rules; :meth:`summary` says which is which.
 
     Args:
         model: the model, plain or wrapped in ``DistributedDataParallel``.
@@ -176,12 +177,8 @@ class SNOpt(torch.optim.Optimizer):
     @property
     def factors(self) -> dict[str, LayerFactors]:
         """Kronecker factors by layer name; ``.A`` and ``.B`` can be read after a refresh."""
-        found = {}
-        for name, slot in self.recorder.slots.items():
-            factors = factors_of(self._state_of(slot))
-            if factors is not None:
-                found[name] = factors
-        return found
+        found = {n: factors_of(self._state_of(s)) for n, s in self.recorder.slots.items()}
+        return {name: factors for name, factors in found.items() if factors is not None}
 
     def summary(self) -> Summary:
         """List which parameters are covered, by factors of which size, and what that costs.
@@ -284,13 +281,10 @@ class SNOpt(torch.optim.Optimizer):
         """Directions of the covered layers of one group."""
         group = self.param_groups[index]
         hyper = self._hyper(group)
-        updates = []
-        for slot in self.recorder.slots.values():
-            if self._group_of[id(slot.view.parameters[0])] == index:
-                update = slot_update(slot, self._state_of(slot), hyper)
-                if update is not None:
-                    updates.append(update)
-        return updates
+        slots = [s for s in self.recorder.slots.values()
+                 if self._group_of[id(s.view.parameters[0])] == index]  # fmt: skip
+        updates = [slot_update(slot, self._state_of(slot), hyper) for slot in slots]
+        return [update for update in updates if update is not None]
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"
