@@ -308,3 +308,75 @@ def test_a_packed_sequence_is_named_as_the_cause():
     model(packed)[1].square().sum().backward()
     with pytest.warns(RuntimeWarning, match="packed sequences are not read"):
         optimizer.step()
+
+
+class Encoder(nn.Module):
+    def __init__(self, wrap=lambda f, *args: f(*args)):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        self.wrap = wrap
+
+    def forward(self, x):
+        mask = torch.zeros(x.shape[:2], dtype=torch.bool)
+        mask[:, -1] = True
+        out = self.wrap(lambda x: self.layer(x, src_key_padding_mask=mask), x)
+        return out[:, :-1].flatten(1)
+
+
+def factors_of(model, run=None, **options):
+    """Factors of an optimizer after one iteration."""
+    optimizer = SNOpt(model, curvature=KroneckerOptions(**options))
+    x = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    out = (model if run is None else run)(x).float()
+    (out * torch.linspace(-1, 1, out.shape[1])).square().mean().backward()
+    optimizer.step()
+    return optimizer.factors
+
+
+def reentrant(f, *args):
+    return torch.utils.checkpoint.checkpoint(f, *args, use_reentrant=True)
+
+
+def not_reentrant(f, *args):
+    return torch.utils.checkpoint.checkpoint(f, *args, use_reentrant=False)
+
+
+@pytest.mark.parametrize("wrap", [reentrant, not_reentrant])
+def test_attention_under_activation_checkpointing(wrap):
+    want, got = factors_of(Encoder()), factors_of(Encoder(wrap))
+    assert "layer.self_attn.in_proj_weight" in want
+    for name, factors in want.items():
+        torch.testing.assert_close(got[name].A, factors.A)
+        torch.testing.assert_close(got[name].B, factors.B)
+
+
+def test_attention_in_a_compiled_model():
+    model = Encoder()
+    compiled = torch.compile(model, backend="eager")
+    want, got = factors_of(Encoder()), factors_of(model, compiled)
+    assert want.keys() == got.keys()
+    for name, factors in want.items():
+        torch.testing.assert_close(got[name].B, factors.B)
+
+
+def test_attention_under_autocast():
+    model = Encoder()
+
+    def run(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    want, got = factors_of(Encoder()), factors_of(model, run)
+    assert want.keys() == got.keys()
+    for name, factors in want.items():
+        assert got[name].B.dtype == torch.float32
+        assert (got[name].B - factors.B).norm() < 0.05 * factors.B.norm(), name
+
+
+@pytest.mark.parametrize("terminal", ["ggn", "sampled"])
+@pytest.mark.parametrize("sharing", ["expand", "trace"])
+def test_attention_with_other_curvature(terminal, sharing):
+    found = factors_of(Encoder(), terminal=terminal, sharing=sharing, loss="squared_error")
+    assert {"layer.self_attn.in_proj_weight", "layer.self_attn.out_proj"} < set(found)
+    assert all(torch.isfinite(f.A).all() and torch.isfinite(f.B).all() for f in found.values())

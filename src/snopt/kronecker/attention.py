@@ -34,7 +34,7 @@ def attention_readings(
     """Evaluate the attention again, apart from the projections, and pull gradients back."""
     dtype = module.out_proj.weight.dtype
     options = _options(module, arguments)
-    z = [options.pop(name).to(dtype) for name in ("query", "key", "value")]
+    z = [options.pop(name) for name in ("query", "key", "value")]
     batched = z[0].dim() == 3
     g_out, *g_weights = gradients
     if module.batch_first and batched:
@@ -58,9 +58,15 @@ def attention_readings(
 
 
 def _options(module: nn.MultiheadAttention, arguments: Arguments) -> dict[str, Any]:
-    given = _SIGNATURE.bind(module, *arguments[0], **arguments[1])
+    """The call's arguments by name; inputs and masks in the precision of the weights."""
+    given = _SIGNATURE.bind(None, *arguments[0], **arguments[1])
     given.apply_defaults()
-    return {name: value for name, value in given.arguments.items() if name != "self"}
+    dtype = module.out_proj.weight.dtype
+    return {
+        name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in given.arguments.items()
+        if name != "self"
+    }
 
 
 def _projected(module: nn.MultiheadAttention, z: list[Tensor]) -> list[Tensor]:
