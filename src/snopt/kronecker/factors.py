@@ -150,19 +150,18 @@ def call_factors(
     if scale is not None:
         g_rows = g_rows * scale.to(g_rows).view(view.groups, 1, 1, -1)
     N, S = g_rows.shape[1:3]
-    per_axis = isinstance(view, ConvView) and view.form == "per_axis"
-    if per_axis or sharing == "expand":
-        B = gram_blocks(_joined(g_rows), sizes[0], N / S)
-        if not inputs:
-            return [B, *([] for _ in sizes[1:])]
-        if isinstance(view, ConvView) and view.form == "per_axis":
-            grams = (view.channel_gram(z) / N, view.kernel_gram(z) / N)
-            return [B, *map(_diagonal_blocks, grams, sizes[1:])]
-        parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
-        return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
-    z_rows, g_rows = _joined(view.inputs(z)), _joined(g_rows)
-    B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
-    return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
+    if sharing == "trace" and len(sizes) == 2:
+        z_rows, g_rows = _joined(view.inputs(z)), _joined(g_rows)
+        B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
+        return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
+    B = gram_blocks(_joined(g_rows), sizes[0], N / S)
+    if not inputs:
+        return [B, *([] for _ in sizes[1:])]
+    if isinstance(view, ConvView) and view.form == "per_axis":
+        grams = (view.channel_gram(z) / N, view.kernel_gram(z) / N)
+        return [B, *map(_diagonal_blocks, grams, sizes[1:])]
+    parts = view.inputs_in_parts(z)
+    return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
 
 
 @dataclass

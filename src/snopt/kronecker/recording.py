@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook
-from torch.utils.hooks import RemovableHandle
 
 from snopt.adjoint.observer import NodeObserver
 from snopt.base.compiler import uncompiled
@@ -44,26 +43,6 @@ __all__ = ["Block", "Recording"]
 
 #: A module with a ``field`` and an ``observer``: :class:`snopt.NeuralODE`, or one like it.
 Block = Any
-
-
-class _Attachment:
-    """Hooks and observers on a model.
-
-    Separate from the recording, so that it can clean up after the recording is deleted.
-    """
-
-    def __init__(self) -> None:
-        self.handles: list[RemovableHandle] = []
-        self.blocks: list[tuple[weakref.ref[Any], NodeObserver]] = []
-
-    def remove(self) -> None:
-        for handle in self.handles:
-            handle.remove()
-        for ref, observer in self.blocks:
-            block = ref()
-            if block is not None:
-                leave(block, observer)
-        self.handles, self.blocks = [], []
 
 
 class Recording:
@@ -103,27 +82,28 @@ class Recording:
         self._task = -1
         # Where reports of a pass with a terminal factor go, and whether inputs are to be counted.
         self._sending: tuple[IterationSums, bool] | None = None
-        self._attached = _Attachment()
-        weakref.finalize(self, self._attached.remove)
+        self._attached = ExitStack()
+        # It cleans up after a recording that is deleted, so it must not refer to it.
+        weakref.finalize(self, self._attached.close)
         self._attach(model, observers)
 
     def _attach(self, model: nn.Module, observers: Sequence[tuple[Block, NodeObserver]]) -> None:
-        attached = self._attached
         for block, observer in observers:
             join(block, observer)
-            attached.blocks.append((weakref.ref(block), observer))
-        outside = [s.modules for s in self._slots.values() if not s.in_field]
-        for name in dict.fromkeys(name for names in outside for name in names):
-            tap = Tap(_weakly(self.report, name), _weakly(self.miss, name))
-            hook = self._modules[name].register_forward_hook(tap, with_kwargs=True)
-            attached.handles.append(hook)
-        attached.handles.append(
-            model.register_forward_hook(_ModelHook(_weakly(self.called)), with_kwargs=True)
-        )
+            self._attached.callback(_leave_living, weakref.ref(block), observer)
+        outside = {name for s in self._slots.values() if not s.in_field for name in s.modules}
+        hooks: list[tuple[nn.Module, Inert]] = [
+            (module, Tap(_weakly(self.report, name), _weakly(self.miss, name)))
+            for name, module in self._modules.items()
+            if name in outside
+        ]
+        for module, hook in [*hooks, (model, _ModelHook(_weakly(self.called)))]:
+            handle = module.register_forward_hook(hook, with_kwargs=True)  # type: ignore[arg-type]
+            self._attached.callback(handle.remove)
 
     def close(self) -> None:
         """Remove hooks and observers from the model."""
-        self._attached.remove()
+        self._attached.close()
 
     # ------------------------------------------------------------------ reports
 
@@ -274,6 +254,12 @@ class Recording:
             with self._sending_to(sums, inputs=i == 0):
                 torch.autograd.grad(outputs, ends, y, retain_graph=True, allow_unused=True)
         return sums
+
+
+def _leave_living(block: weakref.ref[Any], observer: NodeObserver) -> None:
+    living = block()
+    if living is not None:
+        leave(living, observer)
 
 
 def _weakly(method: Callable[..., None], *first: object) -> Callable[..., None]:

@@ -25,6 +25,7 @@ convolution seen axis by axis. Each mode has one symmetric factor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from torch import Tensor, nn
 
@@ -66,6 +67,10 @@ class LayerView(ABC):
     @abstractmethod
     def inputs(self, z: Tensor) -> Tensor:
         """Lay the layer's input out as ``[groups, batch, shared, in features]``."""
+
+    def inputs_in_parts(self, z: Tensor) -> Iterable[Tensor]:
+        """Lay the input out in parts of the batch, for views whose layout is large."""
+        return [self.inputs(z)]
 
     @abstractmethod
     def output_gradients(self, g: Tensor) -> Tensor:

@@ -84,12 +84,11 @@ class ModelWatch:
         now = {id(p): name for name, p in self.model.named_parameters()}
         gone = [name for key, name in self.names.items() if key not in now]
         new = [name for key, name in now.items() if key not in self.names]
-        what = [
-            *([f"{', '.join(gone)} gone"] if gone else []),
-            *([f"{', '.join(new)} new"] if new else []),
+        changes = [
+            f"{', '.join(names)} {how}" for names, how in ((gone, "gone"), (new, "new")) if names
         ]
         raise RuntimeError(
             f"the model was changed after the optimizer was made ("
-            f"{'; '.join(what) or 'parameters were cast or moved'}), and its factors and moments "
-            "belong to the old parameters; make a new SNOpt"
+            f"{'; '.join(changes) or 'parameters were cast or moved'}), and its factors and "
+            "moments belong to the old parameters; make a new SNOpt"
         )
