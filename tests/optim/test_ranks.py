@@ -12,7 +12,7 @@ from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import snopt
-from snopt.optim import SNOpt, all_ranks_ok
+from snopt.optim import SNOpt, all_ranks_ok, parallel
 from tests.optim.problems import euler_model
 
 
@@ -112,7 +112,22 @@ def batches_of_unequal_size_and_number(rank):
     return outcome(inner, optimizer)
 
 
+def a_decomposition_that_fails_on_one_rank(rank):
+    model = euler_model()
+    optimizer = SNOpt(model, refresh_first=1, refresh_every=1)
+    decompose = parallel.robust_eigh
+    for i in range(3):
+        if rank == 0 and i == 1:
+            parallel.robust_eigh = lambda matrix: None
+        optimizer.zero_grad()
+        model(batch(i)).square().mean().backward()
+        optimizer.step()
+        parallel.robust_eigh = decompose
+    return outcome(model, optimizer)
+
+
 SCENES = [
+    a_decomposition_that_fails_on_one_rank,
     a_loss_that_is_nan_on_one_rank,
     a_gradient_that_is_nan_on_one_rank,
     a_solve_that_fails_on_one_rank,
@@ -154,6 +169,7 @@ def ranks():
 
 
 EXPECTED = {
+    "a_decomposition_that_fails_on_one_rank": {"iterations": 3, "skipped": 0, "eigh_failures": 2},
     "a_loss_that_is_nan_on_one_rank": {"iterations": 4, "skipped": 1, "refreshes": 3},
     "a_gradient_that_is_nan_on_one_rank": {"iterations": 4, "skipped": 1, "rollbacks": 1},
     "a_solve_that_fails_on_one_rank": {"iterations": 3, "skipped": 0},

@@ -213,17 +213,16 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
     buffers = []
     for block, where in zip(blocks, owner, strict=True):
         found = robust_eigh(block) if where == own else None
-        groups, size = block.shape[:2]
-        buffer = block.new_zeros(1 + groups * size * (size + 1))
-        if found is not None:
-            buffer = torch.cat([buffer.new_ones(1), found[0].flatten(), found[1].flatten()])
-        buffers.append(buffer)
+        # What the owner sends replaces the others' buffers; NaN says that it failed.
+        buffer = block.new_full(
+            (block.shape[0] * block.shape[1] * (block.shape[1] + 1),), torch.nan
+        )
+        buffers.append(buffer if found is None else torch.cat([part.flatten() for part in found]))
     # All ranks compute before any of them communicates, so that none waits for another.
     buffers = _exchanged(buffers, owner, lambda flat, where: distributed.broadcast(flat, src=where))
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):
-        groups, size = block.shape[:2]
-        ok, values, vectors = torch.split(buffer, [1, groups * size, groups * size * size])
-        decomposed = (values.reshape(groups, size), vectors.reshape(groups, size, size))
-        results.append(decomposed if bool(ok > 0) else None)
+        values, vectors = torch.split(buffer, [block[..., 0].numel(), block.numel()])
+        failed = bool(values.isnan().any())
+        results.append(None if failed else (values.view_as(block[..., 0]), vectors.view_as(block)))
     return results

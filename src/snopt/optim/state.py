@@ -58,8 +58,8 @@ def in_our_order(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -
         groups: this optimizer's parameter groups.
     """
     saved = state_dict["param_groups"]
-    named = [g for g in [*saved, *groups] if g.get("param_names") is None]
-    if named or len(saved) != len(groups):
+    unnamed = any(group.get("param_names") is None for group in [*saved, *groups])
+    if unnamed or len(saved) != len(groups):
         return state_dict
     position = {
         name: index
@@ -69,14 +69,13 @@ def in_our_order(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -
     ours = [name for group in groups for name in group["param_names"]]
     if sorted(position) != sorted(ours):
         return state_dict
-    state = {i: state_dict["state"][position[name]] for i, name in enumerate(ours)
-             if position[name] in state_dict["state"]}  # fmt: skip
-    out, start = [], 0
-    for old, new in zip(saved, groups, strict=True):
-        count = len(new["param_names"])
-        names = list(new["param_names"])
-        out.append({**old, "params": list(range(start, start + count)), "param_names": names})
-        start += count
+    old, numbers = state_dict["state"], iter(range(len(ours)))
+    state = {i: old[position[name]] for i, name in enumerate(ours) if position[name] in old}
+    names = [list(group["param_names"]) for group in groups]
+    out = [
+        {**group, "params": [next(numbers) for _ in own], "param_names": own}
+        for group, own in zip(saved, names, strict=True)
+    ]
     return {**state_dict, "state": state, "param_groups": out}
 
 
