@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from snopt.kronecker.calls import Arguments, Gradients
+from snopt.kronecker.calls import Arguments, Gradients, map_tensors
 from snopt.kronecker.readings import CannotRead, Reading, pulled
 
 __all__ = ["cell_matrices", "cell_readings", "sequence_matrices", "sequence_readings"]
@@ -130,13 +130,11 @@ def sequence_readings(
 ) -> list[Reading]:
     """Evaluate a recurrent layer again, step by step, and pull gradients back."""
     x, hx = _input_and_state(arguments, module.weight_ih_l0)  # type: ignore[arg-type]
-    first, *rest = gradients
     if x.dim() == 2:  # one sequence without a batch axis
-        x, first = x[:, None], None if first is None else first[:, None]
-        rest = [None if g is None else g[:, None] for g in rest]
-        hx = None if hx is None else _map(lambda h: h[:, None], hx)
+        x, hx, gradients = map_tensors(lambda value: value[:, None], (x, hx, gradients))
     elif module.batch_first:
-        x, first = x.transpose(0, 1), None if first is None else first.transpose(0, 1)
+        time_major = map_tensors(lambda value: value.transpose(0, 1), (x, gradients[0]))
+        x, gradients = time_major[0], [time_major[1], *gradients[1:]]
     ends = [name.removeprefix("weight_ih") for name in sequence_matrices(module) if "ih" in name]
     width = len(ends) // module.num_layers
     shape = (len(ends), x.shape[1], module.hidden_size)
@@ -150,7 +148,7 @@ def sequence_readings(
         passes.append(_pass_over(module, end, x, tuple(s[k] for s in initial)))
     out = torch.cat([done.outputs for done in passes[-width:]], -1)
     final = [torch.stack(states) for states in zip(*(done.final for done in passes), strict=True)]
-    found = iter(pulled([out, *final], [first, *rest], [p for d in passes for p in d.products]))
+    found = iter(pulled([out, *final], gradients, [p for d in passes for p in d.products]))
     readings = []
     for end, x, done in zip(ends, inputs, passes, strict=True):
         g_ih, *g_hh = (next(found) for _ in done.products)
@@ -159,7 +157,3 @@ def sequence_readings(
             (f"weight_{w}{end}", z.transpose(0, 1), g.transpose(0, 1)) for w, z, g in pairs
         ]
     return readings
-
-
-def _map(function: Callable[[Tensor], Tensor], hx: Tensor | State) -> Tensor | State:
-    return function(hx) if isinstance(hx, Tensor) else tuple(function(h) for h in hx)

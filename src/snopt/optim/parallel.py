@@ -213,16 +213,14 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
     buffers = []
     for block, where in zip(blocks, owner, strict=True):
         found = robust_eigh(block) if where == own else None
-        # What the owner sends replaces the others' buffers; NaN says that it failed.
-        buffer = block.new_full(
-            (block.shape[0] * block.shape[1] * (block.shape[1] + 1),), torch.nan
-        )
-        buffers.append(buffer if found is None else torch.cat([part.flatten() for part in found]))
+        ok = block.new_tensor([float(found is not None)])
+        parts = (block[..., 0], block) if found is None else found
+        buffers.append(torch.cat([ok, *(part.flatten() for part in parts)]))
     # All ranks compute before any of them communicates, so that none waits for another.
     buffers = _exchanged(buffers, owner, lambda flat, where: distributed.broadcast(flat, src=where))
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):
-        values, vectors = torch.split(buffer, [block[..., 0].numel(), block.numel()])
-        failed = bool(values.isnan().any())
-        results.append(None if failed else (values.view_as(block[..., 0]), vectors.view_as(block)))
+        ok, values, vectors = torch.split(buffer, [1, block[..., 0].numel(), block.numel()])
+        decomposed = (values.view_as(block[..., 0]), vectors.view_as(block))
+        results.append(decomposed if bool(ok > 0) else None)
     return results
