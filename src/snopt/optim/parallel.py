@@ -1,4 +1,4 @@
-"""Several processes: joint decisions, averaged factors, shared eigendecompositions.
+"""Several processes: averaged factors, shared eigendecompositions.
 
 Gradients are averaged by DistributedDataParallel. Each rank records the factors of its own part
 of the batch; their mean over ranks is the factor of the joint batch, because factors are
@@ -7,8 +7,7 @@ averages over examples. Without a process group nothing here communicates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
@@ -16,62 +15,14 @@ from torch import Tensor, distributed
 from snopt.base.distributed import rank, world_size
 from snopt.kronecker import IterationSums, KroneckerOptions, Slot
 from snopt.kronecker.factors import FactorSums
+from snopt.optim.agreement import joint
 from snopt.optim.eigh import robust_eigh
 
-__all__ = ["all_ranks_ok", "average_sums", "owners", "shared_eigh", "together"]
+__all__ = ["average_sums", "owners", "shared_eigh", "together"]
 
 MESSAGE = 25 << 20
 """Bytes of a message, as in DistributedDataParallel: with many workers the number of messages
 dominates the cost, and a single message would need another copy of all factors."""
-
-
-@contextmanager
-def _joint(what: str) -> Iterator[None]:
-    """Say what an exchange was for if it fails."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"rank {rank()} could not {what}: another process has ended, raised an exception, or "
-            "made fewer calls of SNOpt.step or snopt.all_ranks_ok than this one. Training cannot "
-            "continue in this process group; look at the other processes' output"
-        ) from error
-
-
-def all_ranks_ok(ok: bool) -> bool:
-    """Tell whether all processes are well; every process must call it, and gets the same answer.
-
-    With it, processes decide together whether to use a batch. Call it between the forward and the
-    backward pass: ``DistributedDataParallel`` communicates during ``backward``, so that a process
-    that raises an exception there leaves the others waiting.
-
-    Args:
-        ok: whether this process is well.
-
-    Returns:
-        ``ok`` without a process group.
-
-    Example:
-        >>> model = torch.nn.Linear(2, 1)
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> for batch in torch.ones(3, 4, 2):
-        ...     optimizer.zero_grad()
-        ...     try:
-        ...         loss, ok = model(batch).mean(), True
-        ...     except RuntimeError:  # in place of snopt.SolveError
-        ...         ok = False
-        ...     if not all_ranks_ok(ok):
-        ...         continue
-        ...     loss.backward()
-        ...     _ = optimizer.step()
-    """
-    if world_size() == 1:
-        return ok
-    nccl = "nccl" in distributed.get_backend()
-    flag = torch.tensor(float(ok), device="cuda" if nccl else "cpu")
-    with _joint("decide with the other processes whether to continue"):
-        distributed.all_reduce(flag, op=distributed.ReduceOp.MIN)
-        return bool(flag > 0)
 
 
 def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
@@ -110,7 +61,7 @@ def _exchanged(
     wholes = [(kind, part.dtype, part.device) for kind, part in zip(kinds, parts, strict=True)]
     for message in together(wholes, [part.nbytes for part in parts]):
         flat = torch.cat([parts[i] for i in message])
-        with _joint("exchange curvature"):
+        with joint("exchange curvature"):
             send(flat, kinds[message[0]])
         lengths = [len(parts[i]) for i in message]
         for i, part in zip(message, torch.split(flat, lengths), strict=True):

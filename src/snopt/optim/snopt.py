@@ -18,12 +18,13 @@ from snopt.kronecker import (
     Recording,
     Slot,
 )
+from snopt.optim.agreement import all_ranks_ok
 from snopt.optim.averaging import move_
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step, plain_direction
 from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
-from snopt.optim.parallel import all_ranks_ok, average_sums
+from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
 from snopt.optim.state import STATE_VERSION, checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
