@@ -315,3 +315,57 @@ def test_one_euler_step_gives_the_factors_of_a_residual_layer(case, conv):
     euler = found(block(field, method="euler", options={"step_size": 1.0}), x, options)
     plain = found(Residual(), x, options)
     close(euler, grouped(plain), 1e-9)
+
+
+class Cell(nn.Module):
+    """A field around a recurrent cell."""
+
+    def __init__(self, kind, bias_seed, size):
+        super().__init__()
+        torch.manual_seed(bias_seed)
+        self.cell = kind(size, size).double()
+
+    def rows(self, t, x):
+        """What W_ih and W_hh multiply."""
+        return (1 + 0.5 * t) * x, torch.sin(x)
+
+    def forward(self, t, x):
+        z, h = self.rows(t, x)
+        if isinstance(self.cell, nn.LSTMCell):
+            h, c = self.cell(z, (h, torch.cos(x)))
+            return h * c - 0.3 * x
+        return self.cell(z, h) - 0.3 * x
+
+
+def cell_reference(field, x, matrix):
+    """The gradient of an example's products is that of the bias, were there no other examples."""
+    times, states, adjoints = path(field, x, 1.0)
+    weights = torch.tensor([1.0, *([4.0, 2.0] * (STEPS // 2))[:-1], 1.0]) / STEPS / 3
+    bias = getattr(field.cell, f"bias_{matrix}")
+    A = B = 0.0
+    for w, t, state, Q_x in zip(weights, times, states, adjoints, strict=True):
+        z = field.rows(t, state.detach())[matrix == "hh"]
+        z = torch.cat([z, torch.ones_like(z[:, :1])], 1)
+        A = A + w * z.T @ z / len(x)
+        for n in range(len(x)):
+            one = slice(n, n + 1)
+            (g,) = torch.autograd.grad(field(t, state.detach()[one]), bias, Q_x[one])
+            B = B + w * len(x) * torch.outer(g, g)
+    return A[None], B[None]
+
+
+@given(
+    st.sampled_from([nn.RNNCell, nn.GRUCell, nn.LSTMCell]),
+    st.integers(0, 99),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sampled_from(["checkpoint", "backsolve", "direct"]),
+)
+@fuzzed
+def test_factors_of_cells_equal_brute_force(kind, seed, size, batch, adjoint):
+    field = Cell(kind, seed, size)
+    x = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed)).double()
+    model, options = block(field, adjoint=adjoint), KroneckerOptions(recurrent=True)
+    got = factors_after(model, lambda: losses(model(x)).mean(), options)
+    for matrix in ("ih", "hh"):
+        close(got[f"field.cell.weight_{matrix}"], cell_reference(field, x, matrix), 1e-3)

@@ -12,8 +12,8 @@ def recorder_of(model, options=None, fields=()):
         model,
         {id(p): 0 for p in model.parameters()},
         [*(block.field for block in blocks), *fields],
-        scope="all",
-        conv_form=options.conv,
+        "all",
+        options,
     )
     return KroneckerRecorder(model, slots, list(blocks), options)
 

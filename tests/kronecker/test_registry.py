@@ -135,7 +135,7 @@ def test_a_wrong_view_is_found(monkeypatch, view, message):
 
 
 def test_only_classes_of_modules_are_registered(monkeypatch):
-    with pytest.raises(TypeError, match="no class of modules"):
+    with pytest.raises(TypeError, match="not a class of modules"):
         register_layer(PerHead(2, 3), PerHeadView)
-    with pytest.raises(TypeError, match="no class of modules"):
+    with pytest.raises(TypeError, match="not a class of modules"):
         register_layer(torch.Tensor, PerHeadView)

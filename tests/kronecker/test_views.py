@@ -118,11 +118,22 @@ def test_a_bias_can_be_left_out_of_the_view():
     assert len(view.parameters) == 1
 
 
-def test_layers_with_computed_weights_are_not_covered():
-    layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
-    assert not is_covered(layer)
+@pytest.mark.parametrize(
+    "computed",
+    [
+        nn.utils.parametrizations.orthogonal,
+        lambda layer: nn.utils.parametrizations.weight_norm(layer, dim=1),
+        lambda layer: nn.utils.parametrizations.spectral_norm(
+            nn.utils.parametrizations.weight_norm(layer)
+        ),
+    ],
+)
+def test_layers_with_weights_computed_in_other_ways_are_not_covered(computed):
+    assert not is_covered(computed(nn.Linear(2, 2)))
 
 
 def test_asking_for_the_view_of_another_layer_says_what_to_do():
     with pytest.raises(TypeError, match=r"GRUCell .* fallback"):
         view_of(nn.GRUCell(2, 2))
+    with pytest.raises(TypeError, match=r"LayerNorm .* fallback"):
+        view_of(nn.LayerNorm(2))

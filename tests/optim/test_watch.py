@@ -82,17 +82,3 @@ def test_one_field_needs_no_list():
 def test_a_foreign_field_is_refused():
     with pytest.raises(ValueError, match="make it a part of the model"):
         snopt.SNOpt(Field(), fields=[Field()])
-
-
-def test_the_summary_knows_frozen_and_unrecorded_layers():
-    model = net()
-    model[0].requires_grad_(False)
-    assert snopt.SNOpt(model).summary().rows[0].trained_by == "nothing"
-    attention = nn.MultiheadAttention(4, 2, batch_first=True)
-    optimizer = snopt.SNOpt(attention)
-    x = torch.randn(3, 5, 4)
-    attention(x, x, x)[0].square().mean().backward()
-    with pytest.warns(RuntimeWarning, match="nothing was recorded of out_proj"):
-        optimizer.step()
-    rows = {row.name: row.trained_by for row in optimizer.summary().rows}
-    assert rows["out_proj"] == "adam (not recorded)"

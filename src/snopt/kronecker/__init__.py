@@ -1,13 +1,21 @@
 """Kronecker curvature: what a layer is, the recording of its calls, and factors along the path."""
 
 from snopt.kronecker.calls import Call, Tap, recorded_calls
+from snopt.kronecker.composite import composite_of
 from snopt.kronecker.conv import ConvForm, ConvView
 from snopt.kronecker.factors import LayerFactors
 from snopt.kronecker.linear import LinearView
 from snopt.kronecker.options import KroneckerOptions
 from snopt.kronecker.recorder import FieldObserver, KroneckerRecorder
 from snopt.kronecker.recording import Recording
-from snopt.kronecker.registry import VIEWS, check_view, is_covered, register_layer, view_of
+from snopt.kronecker.registry import (
+    VIEWS,
+    check_view,
+    is_covered,
+    matrices_of,
+    register_layer,
+    view_of,
+)
 from snopt.kronecker.sums import IterationSums, Slot
 from snopt.kronecker.view import LayerView
 
@@ -27,7 +35,9 @@ __all__ = [
     "Slot",
     "Tap",
     "check_view",
+    "composite_of",
     "is_covered",
+    "matrices_of",
     "recorded_calls",
     "register_layer",
     "view_of",

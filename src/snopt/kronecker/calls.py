@@ -3,15 +3,15 @@
 Hooks are on a layer only while something is being recorded; at all other times the model
 is exactly as its author left it. There are two ways to record:
 
-* :func:`recorded_calls` inside a solve: the caller re-evaluates the vector field once at a
-  quadrature node, and every call of a layer during that evaluation is returned. Whatever the
-  solver evaluates for itself happens outside the context and leaves no trace.
+* :func:`recorded_calls` inside a solve: the caller evaluates the vector field once more at a
+  quadrature node, and receives every call of a layer during that evaluation. Evaluations of the
+  solver itself happen outside the context and are not recorded.
 * :class:`Tap` outside a solve: each call of a layer in training mode with gradients
-  enabled counts once, when the gradient of its output arrives. A call whose output is
+  enabled counts once, when the gradient of its outputs arrives. A call whose output is
   never differentiated, or is differentiated only inside a differentiable inner pass
   (``create_graph=True``: gradient penalties, divergences), does not count, nor does a call that
   a solver makes (:data:`snopt.base.isolation.solver`): there are as many as its steps have
-  stages.
+  stages. The tap says why a call did not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,23 @@ from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
 from snopt.base.isolation import solver
 
-__all__ = ["Call", "Tap", "leading_size", "recorded_calls", "tensors_in", "training_call"]
+__all__ = [
+    "Arguments",
+    "Call",
+    "Gradients",
+    "Tap",
+    "first_input",
+    "leading_size",
+    "map_tensors",
+    "recorded_calls",
+    "tensors_in",
+    "training_call",
+]
+
+#: Positional and keyword arguments of a call, their tensors detached.
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+#: Gradient of each tensor in a call's output; None for one that no gradient reached.
+Gradients: TypeAlias = list[Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -38,14 +54,15 @@ class Call:
 
     Attributes:
         name: the layer's name.
-        z: its input, detached.
-        output: where in the graph its output is. The edge, not the tensor: an activation
-            working in place would turn the tensor into its own output.
+        arguments: what it was called with, detached.
+        outputs: where in the graph its outputs are; None for one that needs no gradient. The
+            edges, not the tensors: an activation working in place would turn a tensor into its
+            own output.
     """
 
     name: str
-    z: Tensor
-    output: GradientEdge
+    arguments: Arguments
+    outputs: tuple[GradientEdge | None, ...]
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
@@ -67,16 +84,16 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def leading_size(value: object) -> int:
-    """Tell how many examples arguments hold: the leading size of the first that has a batch axis.
+    """Return the number of examples in arguments: the leading size of the first batched tensor.
 
     That is the first floating-point tensor of two or more axes; if there is none, the first
-    tensor of two or more axes. Of scalars and vectors (times, one example) nothing can be known.
+    tensor of two or more axes. Scalars and vectors (times, one example) do not count.
 
     Args:
         value: arguments, in nested containers.
 
     Returns:
-        The number of examples; 0 if it cannot be known.
+        The number of examples; 0 if unknown.
 
     Example:
         >>> t, x = torch.linspace(0, 1, 50), torch.zeros(128, 2)
@@ -89,14 +106,32 @@ def leading_size(value: object) -> int:
 
 
 def training_call(module: nn.Module) -> bool:
-    """Tell whether a call happening now is one that its user trains on, and no solver's own."""
-    return module.training and torch.is_grad_enabled() and not solver.depth
+    """Return whether a call that happens now is part of training, and not made by a solver."""
+    return _why_not(module) is None
 
 
-def _first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The layer's input, passed by position or as ``input=``; detached."""
+def first_input(arguments: Arguments) -> Tensor:
+    """Return the layer's input, passed by position or as ``input=``."""
+    args, kwargs = arguments
     z: Tensor = args[0] if args else kwargs["input"]
-    return z.detach()
+    return z
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Apply a function to the tensors of nested tuples, lists and dictionaries."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {key: map_tensors(function, part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        parts = [map_tensors(function, part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def _detached(arguments: Arguments) -> Arguments:
+    detached: Arguments = map_tensors(Tensor.detach, arguments)
+    return detached
 
 
 @contextmanager
@@ -108,18 +143,19 @@ def recorded_calls(layers: Mapping[str, nn.Module]) -> Iterator[list[Call]]:
         >>> with recorded_calls({"layer": layer}) as calls:
         ...     _ = layer(torch.zeros(3, 2))
         >>> _ = layer(torch.zeros(3, 2))
-        >>> [(call.name, tuple(call.z.shape)) for call in calls]
+        >>> [(call.name, tuple(first_input(call.arguments).shape)) for call in calls]
         [('layer', (3, 2))]
     """
     calls: list[Call] = []
 
-    def hook_for(name: str) -> Callable[..., None]:
-        def hook(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
-        ) -> None:
-            if output.requires_grad:
-                z = _first_input(args, kwargs)
-                calls.append(Call(name, z, get_gradient_edge(output)))
+    def hook_for(name: str) -> Callable[..., object]:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: object) -> object:
+            if not isinstance(output, Tensor):
+                output = map_tensors(Tensor.clone, output)  # see _Watched
+            edges = [get_gradient_edge(t) if t.requires_grad else None for t in tensors_in(output)]
+            if any(edges):
+                calls.append(Call(name, _detached((args, kwargs)), tuple(edges)))
+            return output
 
         return hook
 
@@ -135,37 +171,80 @@ def recorded_calls(layers: Mapping[str, nn.Module]) -> Iterator[list[Call]]:
 
 
 class Tap(Inert):
-    """A forward hook that reports ``(z, g)`` when the gradient of a call's output arrives.
+    """A forward hook that reports a call when the gradients of its outputs arrive.
 
     Args:
-        report: called with the layer's input and its output's gradient, both detached.
+        report: called with the layer's arguments and its outputs' gradients, all detached.
+        miss: called with the reason why a call does not count.
 
     Example:
         >>> layer = nn.Linear(2, 2)
-        >>> tap = Tap(lambda z, g: print(z.shape, g.shape))
+        >>> tap = Tap(lambda arguments, gradients: print(gradients[0].shape), print)
         >>> handle = layer.register_forward_hook(tap, with_kwargs=True)
         >>> layer(torch.zeros(3, 2)).sum().backward()
-        torch.Size([3, 2]) torch.Size([3, 2])
+        torch.Size([3, 2])
+        >>> _ = layer.eval()(torch.zeros(3, 2))
+        called in evaluation mode only
     """
 
     in_copies = staticmethod(no_hook)
 
-    def __init__(self, report: Callable[[Tensor, Tensor], None]) -> None:
-        self.report = report
+    def __init__(
+        self, report: Callable[[Arguments, Gradients], None], miss: Callable[[str], None]
+    ) -> None:
+        self.report, self.miss = report, miss
 
     @uncompiled
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
-    ) -> None:
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: object) -> object:
         """Watch one call of the layer."""
-        if not (training_call(module) and output.requires_grad):
-            return
-        report, z = self.report, _first_input(args, kwargs)
+        reason = _why_not(module)
+        if reason is not None:
+            self.miss(reason)
+        if reason is not None or not any(t.requires_grad for t in tensors_in(output)):
+            return None
+        report, miss, arguments = self.report, self.miss, _detached((args, kwargs))
 
-        def arrived(g: Tensor) -> None:
+        def arrived(*gradients: Tensor | None) -> None:
             # Gradients are enabled during a backward pass only if it is itself to be
             # differentiated; its values belong to an inner derivative, not to the loss.
-            if not torch.is_grad_enabled():
-                report(z, g.detach())
+            if torch.is_grad_enabled():
+                miss("differentiated with create_graph=True only, in an inner derivative")
+            else:
+                report(arguments, [None if g is None else g.detach() for g in gradients])
 
-        output.register_hook(arrived)
+        if isinstance(output, Tensor):
+            output.register_hook(arrived)
+            return None
+        copies = iter(_Watched.apply(arrived, *tensors_in(output)))
+        return map_tensors(lambda _: next(copies), output)
+
+
+class _Watched(torch.autograd.Function):
+    """Copies of a call's outputs, at which their gradients arrive together.
+
+    A hook on the outputs themselves would not do: where one is computed from another (the two
+    states of an LSTM cell), the gradient of the second includes that of the first.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, arrived: Callable[..., None], *outputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.arrived = arrived
+        ctx.set_materialize_grads(False)
+        return tuple(output.clone() for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.arrived(*gradients)
+        return None, *gradients
+
+
+def _why_not(module: nn.Module) -> str | None:
+    """Why a call happening now does not count; None if it does."""
+    if solver.depth:
+        return (
+            "called only in a solve by snopt.odeint; make SNOpt with fields=[field] and solve with "
+            "observer=optimizer.observer(field)"
+        )
+    if not module.training:
+        return "called in evaluation mode only"
+    return None if torch.is_grad_enabled() else "called without gradients only"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from snopt.kronecker.normalised import is_normalised
 from snopt.kronecker.view import LayerView
 from snopt.kronecker.windows import Axis, coverage_counts, position_gram, windows
 
@@ -27,7 +28,7 @@ __all__ = ["Conv", "ConvForm", "ConvView", "kernel_axes", "pad_input"]
 Conv: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 ConvForm: TypeAlias = Literal["per_axis", "kfc"]
 
-#: Entries of a part of the patches.
+#: Entries per part in :meth:`ConvView.inputs_in_parts`.
 PART = 2**20
 
 
@@ -47,14 +48,13 @@ def pad_input(module: Conv, z: Tensor) -> Tensor:
 
 def _padding(module: Conv) -> list[tuple[int, int]]:
     """Pixels added before and after, axis by axis."""
-    # torch keeps the amounts per side, last dimension first, whatever was asked for
-    # ("same" included); it is what its own forward pads with.
+    # torch stores the amounts per side, last dimension first, also for padding="same".
     amounts: list[int] = module._reversed_padding_repeated_twice
     return list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
 
 
 def kernel_axes(module: Conv) -> list[Axis]:
-    """The axes of a convolution's kernel.
+    """Return the axes of a convolution's kernel.
 
     Example:
         >>> kernel_axes(nn.Conv1d(1, 1, 3, stride=2))
@@ -83,11 +83,11 @@ class ConvView(LayerView):
 
     def __init__(self, module: Conv, *, bias: bool = True, form: ConvForm = "kfc") -> None:
         self.module: Conv = module
-        self.bias = bias and module.bias is not None
+        self.bias = bias and module.bias is not None and not is_normalised(module)
         self.form = form
         self.groups = module.groups
         self.channels = module.in_channels // module.groups
-        self.kernel = module.weight.shape[2:].numel()
+        self.kernel = torch.Size(module.kernel_size).numel()
         self.axes = kernel_axes(module)
         out = module.out_channels // module.groups
         if form == "per_axis":
@@ -99,14 +99,14 @@ class ConvView(LayerView):
 
     def _batched(self, x: Tensor) -> Tensor:
         # A convolution accepts one example without a batch axis.
-        return x if x.dim() == self.module.weight.dim() else x[None]
+        return x if x.dim() == 2 + len(self.axes) else x[None]
 
     def inputs(self, z: Tensor) -> Tensor:
         """Lay the patches out as ``[groups, batch, positions, in · kernel (+ 1)]``."""
         z = pad_input(self.module, self._batched(z)).unflatten(1, (self.groups, -1))
         cut, ndim = windows(z, self.axes), len(self.axes)
-        # From [batch, groups, channels, *positions, *kernel]: features outermost, so that the
-        # only copy there is runs along the lines of the input.
+        # From [batch, groups, channels, *positions, *kernel]: features first, so that the only copy
+        # reads contiguous pixels.
         places, kernel = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
         cut = cut.permute(1, 2, *kernel, 0, *places)
         features, one = self.channels * self.kernel, int(self.bias and self.form == "kfc")
@@ -116,7 +116,7 @@ class ConvView(LayerView):
         return out.flatten(3).permute(0, 2, 3, 1)
 
     def inputs_in_parts(self, z: Tensor) -> Iterator[Tensor]:
-        """Lay the patches out a few examples at a time: all at once they may not fit a cache."""
+        """Lay the patches out a few examples at a time, so that they fit a cache."""
         z = self._batched(z)
         pixels = pad_input(self.module, z[:1]).shape[2:]
         places = [axis.positions(n) for axis, n in zip(self.axes, pixels, strict=True)]
@@ -173,7 +173,7 @@ class ConvView(LayerView):
 
     def unpack(self, packed: list[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Undo :meth:`pack`."""
-        shape = self.module.weight.shape
+        shape = self.parameters[0].shape
         if self.form == "per_axis":
             return packed[0].reshape(shape), packed[1].flatten() if self.bias else None
         matrix = packed[0]

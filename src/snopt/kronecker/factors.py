@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from snopt.kronecker.conv import ConvView
+from snopt.kronecker.normalised import row_scale
 from snopt.kronecker.view import LayerView
 
 __all__ = [
@@ -82,14 +83,13 @@ def gram_blocks(
 def _joined(x: Tensor) -> Tensor:
     """Rows ``[groups, batch · shared, features]`` of the canonical layout.
 
-    A convolution's features are far apart in memory; if rows have to be copied, they are copied
-    the way they lie.
+    A convolution's features are far apart in memory; a copy keeps their order.
     """
     return x.flatten(1, 2) if x.stride(-1) == 1 else x.permute(0, 3, 1, 2).flatten(2).mT
 
 
 def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
-    """Add lists of tensors up, into the first."""
+    """Sum lists of tensors, in place of the first."""
     parts = iter(parts)
     total = next(parts)
     for part in parts:
@@ -127,10 +127,10 @@ def call_factors(
         view: the layer.
         z: its input, as the layer saw it.
         g: the gradient of the loss with respect to its output.
-        sharing: what to do with the shared positions; see the module's table.
+        sharing: how shared positions are weighted; see the module's table.
         sizes: block sizes of each mode; one block each if not given.
-        inputs: whether to compute the input factors too; False when the same inputs have been
-            counted already, with another g.
+        inputs: whether to compute the input factors; False if these inputs have been counted
+            already, with another g.
 
     Returns:
         For each mode its blocks: B first, then A (or its two axis factors, each summed over the
@@ -146,29 +146,31 @@ def call_factors(
     if sizes is None:
         sizes = [[size] for size in view.mode_sizes]
     z, g_rows = _accumulation(z), view.output_gradients(_accumulation(g))
+    scale = row_scale(view.module)
+    if scale is not None:
+        g_rows = g_rows * scale.to(g_rows).view(view.groups, 1, 1, -1)
     N, S = g_rows.shape[1:3]
-    per_axis = isinstance(view, ConvView) and view.form == "per_axis"
-    if per_axis or sharing == "expand":
-        B = gram_blocks(_joined(g_rows), sizes[0], N / S)
-        if not inputs:
-            return [B, *([] for _ in sizes[1:])]
-        if isinstance(view, ConvView) and view.form == "per_axis":
-            grams = (view.channel_gram(z) / N, view.kernel_gram(z) / N)
-            return [B, *map(_diagonal_blocks, grams, sizes[1:])]
-        parts = view.inputs_in_parts(z) if isinstance(view, ConvView) else [view.inputs(z)]
-        return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
-    z_rows, g_rows = _joined(view.inputs(z)), _joined(g_rows)
-    B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
-    return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
+    if sharing == "trace" and len(sizes) == 2:
+        z_rows, g_rows = _joined(view.inputs(z)), _joined(g_rows)
+        B = gram_blocks(g_rows, sizes[0], N, z_rows.square().sum(-1, keepdim=True))
+        return [B, gram_blocks(z_rows, sizes[1], N, g_rows.square().sum(-1, keepdim=True))]
+    B = gram_blocks(_joined(g_rows), sizes[0], N / S)
+    if not inputs:
+        return [B, *([] for _ in sizes[1:])]
+    if isinstance(view, ConvView) and view.form == "per_axis":
+        grams = (view.channel_gram(z) / N, view.kernel_gram(z) / N)
+        return [B, *map(_diagonal_blocks, grams, sizes[1:])]
+    parts = view.inputs_in_parts(z)
+    return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
 
 
 @dataclass
 class FactorSums:
-    """What has been recorded of one layer since the last refresh.
+    """Sums over the calls of one layer.
 
     Attributes:
         modes: sums of weighted call factors, or None before the first.
-        duration: sum of the quadrature weights of the nodes it was called at.
+        duration: sum of the quadrature weights of the nodes where it was called.
     """
 
     modes: Modes | None = None
@@ -178,8 +180,8 @@ class FactorSums:
         """Add the factors of one call with its quadrature weight.
 
         Returns:
-            Whether they were finite. Otherwise they are left out: one overflow (a loss scale too
-            high, a solve that blew up) must not spoil the sums of the calls around it.
+            Whether they were finite. Otherwise they are skipped, so that one overflow (a loss
+            scale too high, a diverging solve) does not spoil the sums.
         """
         if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
             return False
@@ -253,18 +255,18 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
 def finished(
     sums: FactorSums, *, calls: float, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
-    """Turn sums over an iteration into factors; the sums are used up.
+    """Turn sums over an iteration into factors, which take over their tensors.
 
     Args:
-        sums: what was recorded.
-        calls: how many batches the iteration had (gradient accumulation). Each batch of k had a
-            gradient 1/k of its own, so that A is averaged and B multiplied.
+        sums: the sums.
+        calls: how many batches the iteration had (gradient accumulation). The gradient of each of
+            k batches is scaled by 1/k, so that A is averaged and B multiplied.
         b_scale: further scale of B: 1 / (t1 - t0) for layers of a vector field, the scaled
             Gauss-Newton terminal condition of the paper's Remark; 1/N² where the loss is a sum.
-        sharing: the sharing the sums were made with.
+        sharing: how shared positions were weighted.
 
     Returns:
-        The factors, or None if nothing was recorded.
+        The factors, or None if there were no calls.
     """
     if sums.modes is None:
         return None

@@ -1,13 +1,16 @@
-"""Linear layers in the canonical layout."""
+"""Linear layers, and matrices of cells, in the canonical layout."""
 
 from __future__ import annotations
+
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 
+from snopt.kronecker.normalised import is_normalised
 from snopt.kronecker.view import LayerView
 
-__all__ = ["LinearView", "append_one", "rows"]
+__all__ = ["LinearView", "MatrixView", "StackedView", "append_one", "rows"]
 
 
 def rows(x: Tensor) -> Tensor:
@@ -49,9 +52,12 @@ class LinearView(LayerView):
 
     def __init__(self, module: nn.Linear, *, bias: bool = True) -> None:
         self.module = module
-        self.bias = bias and module.bias is not None
-        self.groups = 1
-        self.mode_sizes = (module.out_features, module.in_features + int(self.bias))
+        self.bias = bias and module.bias is not None and not is_normalised(module)
+        self._set_sizes(module.out_features, module.in_features)
+
+    def _set_sizes(self, outputs: int, inputs: int, groups: int = 1) -> None:
+        self.groups = groups
+        self.mode_sizes = (outputs, inputs + int(self.bias))
         self.target_modes = ((0, 1),)
 
     def inputs(self, z: Tensor) -> Tensor:
@@ -73,3 +79,62 @@ class LinearView(LayerView):
         """Undo :meth:`pack`."""
         matrix = packed[0][0]
         return (matrix[:, :-1], matrix[:, -1]) if self.bias else (matrix, None)
+
+
+class MatrixView(LinearView):
+    """One matrix of a layer that has several, with its bias.
+
+    Args:
+        module: the layer.
+        weight: name of the matrix, ``[out, in]``.
+        bias_name: name of its bias; None if it has none, or is not to be covered.
+
+    Example:
+        >>> MatrixView(nn.GRUCell(2, 3), "weight_ih", "bias_ih").mode_sizes
+        (9, 3)
+    """
+
+    def __init__(self, module: nn.Module, weight: str, bias_name: str | None) -> None:
+        self.module, self._names = module, (weight, *([bias_name] if bias_name else []))
+        self.bias = bias_name is not None
+        self._set_sizes(*self.parameters[0].shape)
+
+    @property
+    def parameters(self) -> tuple[nn.Parameter, ...]:
+        """The matrix, then its bias if it is covered."""
+        return tuple(attrgetter(name)(self.module) for name in self._names)
+
+
+class StackedView(MatrixView):
+    """Matrices of equal shape one upon the other, each with inputs of its own.
+
+    Inputs and output gradients arrive as ``[matrices, batch, shared, features]``, the inputs with
+    the constant feature of a bias, so that rows which only fill a gap can be zero.
+
+    Example:
+        >>> view = StackedView(nn.MultiheadAttention(4, 2), "in_proj_weight", None, 3)
+        >>> view.groups, view.mode_sizes
+        (3, (4, 4))
+    """
+
+    def __init__(self, module: nn.Module, weight: str, bias_name: str | None, count: int) -> None:
+        super().__init__(module, weight, bias_name)
+        outputs, inputs = self.parameters[0].shape
+        self._set_sizes(outputs // count, inputs, count)
+
+    def inputs(self, z: Tensor) -> Tensor:
+        """Drop the constant feature if there is no bias."""
+        return z if self.bias else z[..., :-1]
+
+    def output_gradients(self, g: Tensor) -> Tensor:
+        """Return g, which is in the canonical layout."""
+        return g
+
+    def pack(self, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
+        """Arrange weight and bias as ``[matrices, out, in (+ 1)]``."""
+        matrix = super().pack(weight, bias)[0]
+        return [matrix.reshape(self.groups, -1, matrix.shape[-1])]
+
+    def unpack(self, packed: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Undo :meth:`pack`."""
+        return super().unpack([packed[0].flatten(0, 1)[None]])

@@ -1,7 +1,7 @@
 """Several observers on one block.
 
-A block tells one observer. Two optimizers on one model, or an optimizer beside an observer of the
-user's own, share the block: each joins when it wants to be told, and leaves again.
+A block has one observer. Two optimizers on one model, or an optimizer and an observer of the user,
+share the block: each joins when it wants to receive nodes, and leaves afterwards.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["Observers", "join", "leave"]
 
 
 class Observers(Inert):
-    """Passes on every node to each of its members; they agree on where the nodes are.
+    """Passes every node to each of its members.
 
     Attributes:
-        members: who is told.
-        quadrature: where along the path they want to be told.
+        members: the observers.
+        quadrature: their quadrature rule.
 
     Raises:
-        ValueError: if the members want to be told in different places.
+        ValueError: if the members have different quadrature rules.
     """
 
     def __init__(self, *members: NodeObserver) -> None:
@@ -41,13 +41,13 @@ class Observers(Inert):
                 )
 
     def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
-        """Tell every member of a node."""
+        """Pass a node to every member."""
         for member in self.members:
             member.observe(t, weight, x, Q_x, *context)
 
 
 def join(block: Any, observer: NodeObserver) -> None:
-    """Have a block tell an observer too, beside those that it tells already.
+    """Add an observer to a block.
 
     Example:
         >>> import snopt, torch
@@ -66,7 +66,7 @@ def join(block: Any, observer: NodeObserver) -> None:
 
 
 def leave(block: Any, observer: NodeObserver) -> None:
-    """Have a block tell an observer no more; the others stay."""
+    """Remove an observer from a block."""
     rest = [member for member in _members(block) if member is not observer]
     # A new group, not the old one changed: a solve whose backward pass is still to come keeps it.
     block.observer = Observers(*rest) if len(rest) > 1 else next(iter(rest), None)

@@ -1,4 +1,4 @@
-"""Which Kronecker curvature is wanted."""
+"""Options of Kronecker curvature."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class KroneckerOptions:
         sharing: how positions that share weights are weighted: ``"expand"`` alike (KFC), or
             ``"trace"`` by each other's norms (trace-restricted; not with ``"per_axis"``).
         terminal: Q_xx(t1): ``"gradient"`` (the paper's, rank one and free), ``"ggn"`` (exact
-            factors) or ``"sampled"`` (one draw); the last two cost extra backward passes, on
+            factors) or ``"sampled"`` (one draw). The last two cost extra backward passes, on
             refresh iterations only.
-        loss: what follows the model's outputs, needed for ``"ggn"`` and ``"sampled"``.
+        loss: the loss function of the model's outputs, needed for ``"ggn"`` and ``"sampled"``.
         reduction: whether the loss is a mean or a sum over the batch.
-        batch_size: examples in one batch of one process. None reads it off the model's call: the
+        batch_size: examples in one batch of one process. None takes it from the model's call: the
             leading size of the first floating-point tensor of two or more axes among its
             arguments. If the model is not called itself, or has no such argument, it is the
-            largest leading size that a layer or the state of a solve has.
+            largest leading size of a layer's output or the state of a solve.
+        recurrent: whether to cover recurrent cells and layers.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, or ``UniformGrid(100)`` as the paper does.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
@@ -61,6 +62,7 @@ class KroneckerOptions:
     reduction: Reduction = "mean"
     batch_size: int | None = None
     quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
+    recurrent: bool = False
     averaging: float = 0.9
     max_size: int = 2048
 
@@ -79,7 +81,7 @@ class KroneckerOptions:
                 raise unknown(name, getattr(self, name), get_args(kind))
         if self.terminal != "gradient" and self.loss is None:
             raise ValueError(
-                f"terminal={self.terminal!r} needs to know what follows the model's outputs: "
+                f"terminal={self.terminal!r} needs the loss function of the model's outputs: "
                 "pass loss='cross_entropy' or loss='squared_error'"
             )
         if self.conv == "per_axis" and self.sharing == "trace":
@@ -92,6 +94,4 @@ class KroneckerOptions:
         if self.max_size < 1:
             raise ValueError(f"max_size={self.max_size} must be at least 1")
         if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(
-                f"batch_size={self.batch_size} must be at least 1, or None to read it off"
-            )
+            raise ValueError(f"batch_size={self.batch_size} must be at least 1, or None")

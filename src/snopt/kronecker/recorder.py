@@ -2,10 +2,10 @@
 
     Ā_n = ∫ z zᵀ dt,    B̄_n = ∫ g gᵀ dt,    g = (∂F/∂h_n)ᵀ Q_x        (eq. ``q-kfac``, R = 1)
 
-Inside a vector field, a :class:`FieldObserver` is told of quadrature nodes on the path, evaluates
+Inside a vector field, a :class:`FieldObserver` receives quadrature nodes on the path, evaluates
 the field once more at each with recording on, and pulls Q_x back through it. Outside, each
 training call of a layer counts once: ordinary K-FAC. A :class:`KroneckerRecorder` knows the layers
-and opens a :class:`snopt.kronecker.recording.Recording` for each iteration that is to be recorded.
+and opens a :class:`snopt.kronecker.recording.Recording` for each refresh iteration.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["FieldObserver", "KroneckerRecorder"]
 
 
 class FieldObserver(Inert):
-    """Records the layers of one vector field at the nodes it is told of.
+    """Records the layers of one vector field at quadrature nodes.
 
-    It does nothing while its recorder records nothing, or is gone.
+    It does nothing while its recorder has no open recording, or is deleted.
 
     Attributes:
-        quadrature: where along the path it wants to be told.
+        quadrature: where along the path the nodes are.
         layers: the layers it records, by name.
     """
 
@@ -53,14 +53,14 @@ class FieldObserver(Inert):
         self.layers = dict(layers)
 
     def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
-        """Evaluate the field at a node with recording on, and count every call of a layer.
+        """Evaluate the field at a node and count every call of a layer.
 
         Args:
             t: time of the node.
             weight: its quadrature weight.
             x: state there.
             Q_x: adjoint there.
-            *context: what the field is given behind the state, if anything.
+            *context: further arguments of the field.
         """
         recorder = self._recorder()
         recording = None if recorder is None else recorder.recording
@@ -75,36 +75,33 @@ class FieldObserver(Inert):
             for value, adjoint in zip(leaves(dx), leaves(Q_x), strict=True)
             if value.requires_grad
         ]
+        recording.observed.update(self.layers)
         if not calls or not pairs:
             return
         values, adjoints = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(
-            values, [call.output for call in calls], adjoints, allow_unused=True
-        )
-        for call, g in zip(calls, gradients, strict=True):
-            if g is not None:
-                recording.report(call.name, call.z, g, weight=weight)
+        edges = [edge for call in calls for edge in call.outputs if edge is not None]
+        found = iter(torch.autograd.grad(values, edges, adjoints, allow_unused=True))
+        for call in calls:
+            gradients = [None if edge is None else next(found) for edge in call.outputs]
+            recording.report(call.name, call.arguments, gradients, weight=weight)
         recording.passed({call.name for call in calls}, weight, x)
 
 
 def _leaf(state: State) -> State:
-    """A detached copy of a state whose tensors are leaves that require gradients.
-
-    Divergence code differentiates with respect to the state, so it has to be part of the graph.
-    """
+    """Detach a state; its tensors require gradients, as code for divergences needs."""
     if isinstance(state, Tensor):
         return state.detach().requires_grad_()
     return tuple(_leaf(part) for part in state)
 
 
 class KroneckerRecorder:
-    """Knows a model's covered layers, and records them on demand.
+    """Knows a model's covered layers and records them on demand.
 
     Args:
         model: the model.
         slots: weights to record, by name.
         blocks: the model's blocks.
-        options: which curvature is wanted.
+        options: how factors are formed.
 
     Attributes:
         slots: as given.
@@ -132,7 +129,7 @@ class KroneckerRecorder:
         self._observers = [(block, observer) for block, observer in observers if observer.layers]
 
     def observer(self, vector_field: nn.Module) -> FieldObserver:
-        """Make the observer of one vector field, to be handed to a solve.
+        """Make the observer of one vector field, for a solve.
 
         Args:
             vector_field: a module whose layers are among the slots.
@@ -145,7 +142,7 @@ class KroneckerRecorder:
         return FieldObserver(self, vector_field, mine, self.options.quadrature)
 
     def arm(self, seed: int = 0) -> Recording:
-        """Record from now on: the coming iteration is a refresh.
+        """Open a recording: the coming iteration is a refresh.
 
         Args:
             seed: of the draws of ``terminal="sampled"``; the global state is not touched.
@@ -160,7 +157,7 @@ class KroneckerRecorder:
         return self.recording
 
     def disarm(self) -> None:
-        """Close the recording and forget it."""
+        """Close the recording and discard it."""
         if self.recording is not None:
             self.recording.close()
             self.recording = None

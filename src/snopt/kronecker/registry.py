@@ -1,28 +1,40 @@
-"""Which layers can be covered, and by which view."""
+"""Views by kind of layer."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from snopt.kronecker.calls import map_tensors, tensors_in
+from snopt.kronecker.composite import composite_of, readings_of
 from snopt.kronecker.conv import ConvForm, ConvView
 from snopt.kronecker.linear import LinearView
+from snopt.kronecker.normalised import is_normalised, matrix_of
 from snopt.kronecker.view import LayerView
 
-__all__ = ["VIEWS", "MakeView", "check_view", "is_covered", "register_layer", "view_of"]
+__all__ = [
+    "VIEWS",
+    "MakeView",
+    "check_view",
+    "is_covered",
+    "matrices_of",
+    "register_layer",
+    "view_of",
+]
 
 
 class MakeView(Protocol):
-    """Makes the view of a layer: a class derived from :class:`LayerView`, usually."""
+    """Makes the view of a layer; usually a subclass of :class:`LayerView`."""
 
     def __call__(self, module: Any, *, bias: bool) -> LayerView:
         """Return the view of ``module``, with its bias if ``bias`` is True and there is one."""
         ...
 
 
-#: Views by kind of layer. Of the classes that a layer derives from, the nearest counts.
+#: Views by kind of layer; the first match in the layer's method resolution order counts.
 VIEWS: dict[type[nn.Module], MakeView] = {
     nn.Linear: LinearView,
     nn.Conv1d: ConvView,
@@ -32,19 +44,18 @@ VIEWS: dict[type[nn.Module], MakeView] = {
 
 
 def register_layer(kind: type[nn.Module], view: MakeView) -> None:
-    """Let layers of a kind of your own be covered; optimizers made afterwards do so.
+    """Register a view for a kind of layer; optimizers created afterwards use it.
 
     The layer has its matrix, or matrices, in one parameter called ``weight``, a ``bias`` that is a
     parameter or None, and takes and returns one tensor. Its view has two modes, outputs and inputs:
-    ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tells whether it
-    is right.
+    ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tests it.
 
     Args:
         kind: the class of the layers; classes derived from it are covered too.
         view: called as ``view(module, bias=...)``.
 
     Raises:
-        TypeError: if ``kind`` is no class of modules.
+        TypeError: if ``kind`` is not a class of modules.
 
     Example:
         >>> class Scaled(nn.Linear):
@@ -58,28 +69,54 @@ def register_layer(kind: type[nn.Module], view: MakeView) -> None:
         >>> del VIEWS[Scaled]
     """
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise TypeError(f"{kind!r} is no class of modules; register the layer's class")
+        raise TypeError(f"{kind!r} is not a class of modules; register the layer's class")
     VIEWS[kind] = view
 
 
-def is_covered(module: nn.Module) -> bool:
-    """Tell whether a layer has a view.
+def matrices_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, nn.Parameter | None]]:
+    """Return the matrices of a layer that have a view, by name, each with its bias.
 
-    A layer whose weight is computed from other parameters (weight normalisation, a
-    parametrisation) has none: the gradient of the computed weight is not kept by torch.
+    A layer whose weight is computed by another parametrisation than those of
+    :mod:`snopt.kronecker.normalised` has none: torch does not keep the gradient of that weight.
+
+    Example:
+        >>> list(matrices_of(nn.Linear(2, 2))), list(matrices_of(nn.GRUCell(2, 2)))
+        (['weight'], ['weight_ih', 'weight_hh'])
+    """
+    composite, make = composite_of(module), _maker(module)
+    if composite is not None:
+        return {
+            name: (attrgetter(name)(module), attrgetter(bias)(module) if bias else None)
+            for name, bias in composite.matrices(module).items()
+        }
+    weight = matrix_of(module)
+    if make is None or weight is None:
+        return {}
+    if not is_normalised(module):
+        return {"weight": (weight, module.bias)}  # type: ignore[dict-item]
+    return {"weight": (weight, None)} if make in (LinearView, ConvView) else {}
+
+
+def is_covered(module: nn.Module) -> bool:
+    """Return whether a layer is covered by default: it has a view and is not recurrent.
 
     Example:
         >>> is_covered(nn.Linear(2, 2)), is_covered(nn.GRUCell(2, 2))
         (True, False)
     """
-    return _maker(module) is not None and module._parameters.get("weight") is not None
+    composite = composite_of(module)
+    return not (composite and composite.recurrent) and bool(matrices_of(module))
 
 
-def view_of(module: nn.Module, *, bias: bool = True, conv_form: ConvForm = "kfc") -> LayerView:
-    """Return the view of a layer.
+def view_of(
+    module: nn.Module, matrix: str = "weight", *, bias: bool = True, conv_form: ConvForm = "kfc"
+) -> LayerView:
+    """Return the view of a layer, or of one of its matrices.
 
     Args:
-        module: a linear layer, a convolution, or a layer of a registered kind.
+        module: a linear layer, a convolution, a recurrent layer or cell, attention, or a layer of a
+            registered kind.
+        matrix: name of the matrix, for layers that have several.
         bias: whether the view covers the bias.
         conv_form: form of a convolution's view.
 
@@ -89,26 +126,30 @@ def view_of(module: nn.Module, *, bias: bool = True, conv_form: ConvForm = "kfc"
     Example:
         >>> view_of(nn.Conv1d(2, 3, 5)).mode_sizes
         (3, 11)
+        >>> view_of(nn.GRUCell(2, 3), "weight_hh").mode_sizes
+        (9, 4)
     """
-    make = _maker(module)
-    if make is None or not is_covered(module):
+    composite, make, found = composite_of(module), _maker(module), matrices_of(module)
+    if composite is not None and matrix in found:
+        return composite.view(module, matrix, bias=bias and found[matrix][1] is not None)
+    if make is None or matrix not in found:
         kinds = ", ".join(kind.__name__ for kind in VIEWS)
         raise TypeError(
-            f"{type(module).__name__} has no canonical layout: only {kinds} with a weight of their "
-            "own have one; leave the others to the optimizer's fallback, or see "
-            "snopt.kronecker.register_layer"
+            f"{type(module).__name__} has no canonical layout of its {matrix!r} (only {kinds}, "
+            f"recurrent layers and attention have one; this layer: {list(found) or 'none'}); leave "
+            "it to the optimizer's fallback, or see snopt.kronecker.register_layer"
         )
     if make is ConvView:
         return ConvView(module, bias=bias, form=conv_form)  # type: ignore[arg-type]
     return make(module, bias=bias)
 
 
-def check_view(module: nn.Module, z: Tensor) -> None:
-    """Check a layer's view: is the gradient of its weights Σ g zᵀ, and does unpacking undo packing?
+def check_view(module: nn.Module, *inputs: Any) -> None:
+    """Check a layer's views: is the gradient of a matrix Σ g zᵀ, and does unpacking undo packing?
 
     Args:
         module: a layer, best in double precision.
-        z: an input with more than one example.
+        *inputs: what it is called with; more than one example.
 
     Raises:
         ValueError: if not.
@@ -116,11 +157,23 @@ def check_view(module: nn.Module, z: Tensor) -> None:
     Example:
         >>> check_view(nn.Conv2d(4, 6, 3, groups=2), torch.ones(2, 4, 5, 5))
     """
-    view, name = view_of(module), type(module).__name__
-    out = module(z)
+    name, views = type(module).__name__, {m: view_of(module, m) for m in matrices_of(module)}
+    if not views:
+        view_of(module)
+    outputs = list(tensors_in(module(*inputs)))
     # A gradient in which no two entries are alike, so that an exchange of axes shows.
-    g = torch.arange(1, out.numel() + 1, dtype=out.dtype, device=out.device).sin().view_as(out)
-    gradients = torch.autograd.grad(out, view.parameters, g)
+    gs = [torch.arange(1, y.numel() + 1).sin().to(y).view_as(y) for y in outputs]
+    arguments = map_tensors(Tensor.detach, inputs)
+    readings = {m: (z, g) for m, z, g in readings_of(module, (arguments, {}), [*gs])}
+    for matrix, view in views.items():
+        gradients = torch.autograd.grad(outputs, view.parameters, gs, retain_graph=True)
+        label = name if matrix == "weight" else f"{name}.{matrix}"
+        _check_readings(label, view, gradients, *readings[matrix])
+
+
+def _check_readings(
+    name: str, view: LayerView, gradients: tuple[Tensor, ...], z: Tensor, g: Tensor
+) -> None:
     packed = view.pack(gradients[0], gradients[1] if view.bias else None)
     rows = torch.einsum("gbso,gbsi->goi", view.output_gradients(g), view.inputs(z))
     target = packed[0].flatten(2)

@@ -1,4 +1,4 @@
-"""What the backward passes of one iteration add up to."""
+"""Sums over the backward passes of one iteration."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ class Slot:
     Attributes:
         view: the layer in the canonical layout.
         in_field: whether the layer belongs to a vector field.
-        modules: names of the layers that use these weights (several if weights are tied).
+        users: the layers that use these weights (several if weights are tied), each with the name
+            of the matrix.
     """
 
     view: LayerView
     in_field: bool
-    modules: tuple[str, ...]
+    users: tuple[tuple[str, str], ...]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Names of the layers that use these weights."""
+        return tuple(dict.fromkeys(name for name, _ in self.users))
 
 
 @dataclass
@@ -34,7 +40,7 @@ class IterationSums:
     Attributes:
         layers: sums of each layer, by the name of its slot.
         calls: calls of the model that were differentiated.
-        examples: examples in these calls; 0 if their inputs do not tell.
+        examples: examples in these calls; 0 if unknown.
         rows: for each backward pass, the most rows that a layer or the state of a solve had.
         ranks: processes that the sums are a mean over.
     """
@@ -47,7 +53,7 @@ class IterationSums:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> IterationSums:
-        """Nothing yet, for the layers of these names."""
+        """Make empty sums for the layers of these names."""
         return cls({name: FactorSums() for name in names})
 
     @property
@@ -59,18 +65,18 @@ class IterationSums:
         """N, the number of examples of all batches and on all processes.
 
         Args:
-            options: may say how many examples a batch has.
+            options: may contain the number of examples per batch.
         """
         if options.batch_size is not None:
             return round(options.batch_size * self.batches * self.ranks)
         return max(1, self.examples or sum(self.rows))
 
     def saw(self, rows: int) -> None:
-        """Take note of the rows that a layer or a state had in the latest backward pass."""
+        """Note the number of rows of a layer or a state in the latest backward pass."""
         self.rows[-1] = max(self.rows[-1], rows)
 
     def add(self, other: IterationSums) -> None:
-        """Add the sums of a batch whose factors were formed apart."""
+        """Add the sums of a batch whose factors were formed separately."""
         self.saw(max(other.rows))
         for name, sums in other.layers.items():
             if sums.modes is not None:
@@ -80,11 +86,11 @@ class IterationSums:
     def factors(
         self, slots: Mapping[str, Slot], options: KroneckerOptions
     ) -> dict[str, LayerFactors]:
-        """Turn the sums into factors; they are used up.
+        """Turn the sums into factors, which take over their tensors.
 
         Args:
             slots: all slots.
-            options: which curvature was wanted.
+            options: how factors are formed.
         """
         found, N = {}, self.batch_size(options) / self.ranks
         for name, slot in slots.items():

@@ -1,33 +1,35 @@
-"""What a layer is to the curvature: the canonical layout.
+"""The canonical layout of a layer.
 
-A layer multiplies features by a matrix, the same matrix at every position. Whatever its
-kind, its data is laid out once and for all as
+A layer multiplies features by a matrix, the same matrix at every position. The data of every kind
+of layer is laid out as
 
     ``[groups, batch, shared, features]``
 
 * ``batch``    examples;
-* ``shared``   positions at which one example meets the same weights (the pixels of a
+* ``shared``   positions of one example that use the same weights (the pixels of a
   convolution's output, the steps of a sequence; 1 for a plain linear layer);
-* ``features`` what the weight matrix multiplies (inputs, with a final 1 where the layer has
-  a bias) or produces (output gradients);
-* ``groups``   independent layers side by side (a grouped convolution; otherwise 1).
+* ``features`` columns of the weight matrix (inputs, with a final 1 where the layer has a bias) or
+  its rows (output gradients);
+* ``groups``   independent matrices (a grouped convolution; otherwise 1).
 
 With rows z (inputs) and g (output gradients) the gradient of the packed weight matrix is
 
     dL/dW[group] = Σ_batch Σ_shared g zᵀ,
 
-and everything above this package (factors, eigenbases, updates) speaks of nothing else.
+and factors, eigenbases and updates use this layout only.
 
-A layer also says which *modes* its weights have: ``(out, in)`` for a matrix;
-``(out, in channels, kernel)`` for a convolution seen axis by axis. One symmetric factor
-belongs to each mode.
+The *modes* of the weights are ``(out, in)`` for a matrix and ``(out, in channels, kernel)`` for a
+convolution seen axis by axis. Each mode has one symmetric factor.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from torch import Tensor, nn
+
+from snopt.kronecker.normalised import matrix_of
 
 __all__ = ["LayerView"]
 
@@ -38,7 +40,7 @@ class LayerView(ABC):
     Attributes:
         module: the layer.
         bias: whether its bias is part of the view.
-        groups: number of independent layers side by side.
+        groups: number of independent matrices.
         mode_sizes: size of each mode, outputs first.
         target_modes: for each packed tensor, the modes along its axes (after the group axis).
     """
@@ -51,8 +53,12 @@ class LayerView(ABC):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """The parameters the view covers: the weight, then the bias if it is covered."""
-        weight: nn.Parameter = self.module.weight  # type: ignore[assignment]
+        """The parameters the view covers: the weight, then the bias if it is covered.
+
+        For a normalised layer, the matrix that its weight is computed from.
+        """
+        weight = matrix_of(self.module)
+        assert weight is not None
         if not self.bias:
             return (weight,)
         bias: nn.Parameter = self.module.bias  # type: ignore[assignment]
@@ -61,6 +67,10 @@ class LayerView(ABC):
     @abstractmethod
     def inputs(self, z: Tensor) -> Tensor:
         """Lay the layer's input out as ``[groups, batch, shared, in features]``."""
+
+    def inputs_in_parts(self, z: Tensor) -> Iterable[Tensor]:
+        """Lay the input out in parts of the batch, for views whose layout is large."""
+        return [self.inputs(z)]
 
     @abstractmethod
     def output_gradients(self, g: Tensor) -> Tensor:

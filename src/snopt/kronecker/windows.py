@@ -1,8 +1,8 @@
-"""What a convolution's kernel sees: its windows on the input, as views and as sums over them.
+"""Windows of a convolution's kernel on its input, as views and as sums over them.
 
 A kernel axis of ``size`` entries, ``dilation`` apart, reads a window of ``span`` pixels and moves
-by ``stride``. Cutting all windows out (im2col) copies every pixel as often as windows cover it,
-and that copy is most of the cost of second moments over windows. Nothing here makes it.
+by ``stride``. Copying all windows (im2col) is most of the cost of second moments over windows;
+the functions here avoid it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 __all__ = ["Axis", "coverage_counts", "position_gram", "windows"]
 
-#: Positions along the last axis that are taken together. More of them share their pixels, but
-#: every pair of pixels is multiplied, also those that no window holds.
+#: Positions along the last axis per matrix product. More positions share more pixels, but pairs of
+#: pixels that are in no common window are multiplied too.
 TILE = 32
 
 
@@ -42,17 +42,17 @@ class Axis:
         return self.dilation * (self.size - 1) + 1
 
     def positions(self, length: int) -> int:
-        """How many positions the kernel has on a padded input of a length."""
+        """Number of positions of the kernel on a padded input of this length."""
         return (length - self.span) // self.stride + 1
 
     def window(self, position: int) -> slice:
-        """The pixels under the kernel at a position."""
+        """Pixels under the kernel at a position."""
         start = position * self.stride
         return slice(start, start + self.span, self.dilation)
 
 
 def windows(x: Tensor, axes: Sequence[Axis]) -> Tensor:
-    """View an input as its windows; nothing is copied.
+    """View an input as its windows, without a copy.
 
     Args:
         x: padded input, ``[..., *pixels]``.
@@ -75,7 +75,7 @@ def windows(x: Tensor, axes: Sequence[Axis]) -> Tensor:
 
 @lru_cache(maxsize=64)
 def coverage_counts(axis: Axis, length: int) -> tuple[int, ...]:
-    """Count in how many windows each pixel of a padded line lies.
+    """Count the windows that contain each pixel of a padded line.
 
     Args:
         axis: an axis of the kernel.
@@ -93,7 +93,7 @@ def coverage_counts(axis: Axis, length: int) -> tuple[int, ...]:
 
 
 def position_gram(x: Tensor, axes: Sequence[Axis]) -> Tensor:
-    """Second moments of the kernel's entries: Σ w wᵀ over rows and windows.
+    """Compute second moments of the kernel's entries: Σ w wᵀ over rows and windows.
 
     The rows under the kernel at one place, whole rows and not windows of them, are a contiguous
     part of the input. Their second moments over examples and channels are one matrix product,

@@ -1,5 +1,6 @@
 """The optimizer."""
 
+from snopt.optim.agreement import all_ranks_ok
 from snopt.optim.snopt import SNOpt
 
-__all__ = ["SNOpt"]
+__all__ = ["SNOpt", "all_ranks_ok"]

@@ -1,15 +1,15 @@
-"""Into the eigenbasis of the Kronecker factors, and back, and from one basis to the next.
+"""Changes of basis: into the eigenbasis of Kronecker factors, back, and between eigenbases.
 
-The curvature of a layer is a Kronecker product of one symmetric factor for each mode of its
-weights (``(out, in)`` for a matrix). Its eigenvectors are the Kronecker product of the factors'
-own, so that changing basis multiplies each mode by a small orthogonal matrix:
+The curvature of a layer is a Kronecker product of one symmetric factor per mode of its weights
+(``(out, in)`` for a matrix). Its eigenvectors are Kronecker products of the factors' eigenvectors,
+so that a change of basis multiplies each mode by a small orthogonal matrix:
 
     X = U_Bᵀ G U_A        (Algorithm 2, line 4)
     δθ = U_B X U_Aᵀ       (Algorithm 2, line 7)
 
 A weight tensor here is ``[groups, mode, mode, ...]``. A *mode basis* is a list of
 orthogonal blocks ``[groups, b, b]`` along the diagonal: one block for a full basis, several
-where a factor is too large for one, none where the mode is left as it is.
+if the factor is too large for one, none for the identity.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def rotate_back(x: Tensor, bases: Bases) -> Tensor:
 
 
 def transitions(old: Bases, new: Bases) -> list[ModeBasis]:
-    """Give R = U_oldᵀ U_new for each mode: what takes old coordinates to new ones.
+    """Return R = U_oldᵀ U_new for each mode, which maps old coordinates to new ones.
 
     A moment kept in the old eigenbasis is, in the new one, ``rotate(moment, R)``.
 
@@ -111,10 +111,10 @@ def transitions(old: Bases, new: Bases) -> list[ModeBasis]:
 
 
 def carry_second_moment(v: Tensor, change: Bases) -> Tensor:
-    """Carry a second moment over to a new eigenbasis.
+    """Transform a second moment to a new eigenbasis.
 
-    Coordinates mix as ``x' = Rᵀ x``; for uncorrelated coordinates the second moments mix with
-    the squared entries, ``v'_j = Σ_i R_ij² v_i``. Sums are kept, and so are signs.
+    Coordinates transform as ``x' = Rᵀ x``. For uncorrelated coordinates second moments transform
+    with the squared entries, ``v'_j = Σ_i R_ij² v_i``, which preserves their sum and sign.
 
     Args:
         v: second moment in the old basis.

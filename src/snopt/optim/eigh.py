@@ -1,8 +1,8 @@
-"""An eigendecomposition that does not bring training down.
+"""An eigendecomposition that does not interrupt training.
 
 LAPACK's symmetric solver may fail to converge on nearly degenerate factors in single
-precision, and says so with an exception; on NaN it may return nonsense. The attempts below
-are made in order, and only the first is paid for when nothing is wrong.
+precision and raise an exception; on NaN its result is undefined. The attempts below are made in
+order; normally the first succeeds.
 """
 
 from __future__ import annotations

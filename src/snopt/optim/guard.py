@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,16 +12,22 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from snopt.base.distributed import world_size
 from snopt.optim.averaging import forget_average
 
-__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn_once"]
+__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn", "warn_once"]
 
 OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
 
 #: The optimizer's state of each parameter.
 States: TypeAlias = MutableMapping[Tensor, dict[str, Any]]
 
-#: How much more careful the optimizer becomes with every rollback.
+#: Where the code of this package and of torch is.
+_LIBRARIES = tuple(
+    os.path.join(os.path.dirname(file), "") for file in (os.path.dirname(__file__), torch.__file__)
+)
+
+#: Factor of ``Guard.caution`` per rollback.
 CAUTION = 4.0
 
 
@@ -30,10 +38,10 @@ class Counts:
     Attributes:
         iterations: calls of ``step`` (or ``precondition_``).
         refreshes: times factors and bases were renewed.
-        skipped: updates left out because a gradient or the loss was not finite.
-        rollbacks: times the parameters were put back.
-        eigh_failures: factors whose decomposition failed; their old basis was kept.
-        dropped_calls: layer calls left out of the factors because they were not finite.
+        skipped: updates skipped because a gradient or the loss was not finite.
+        rollbacks: times the parameters were restored.
+        eigh_failures: layers whose decomposition failed; their old basis was kept.
+        dropped_calls: layer calls not counted in the factors because they were not finite.
         unrecorded: refreshes at which a layer with a gradient had never been recorded.
     """
 
@@ -51,9 +59,9 @@ class Counts:
 
 
 def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
-    """Tell whether every entry of every tensor, and the loss, is finite.
+    """Return whether every entry of every tensor, and the loss, is finite.
 
-    One number a tensor is computed, and one comparison made for all of them.
+    This computes one number per tensor and synchronises once.
 
     Example:
         >>> all_finite([torch.ones(2)]), all_finite([torch.tensor([1.0, float("inf")])])
@@ -71,22 +79,30 @@ def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
     return bool(torch.isfinite(torch.stack([n.to(device, torch.float32) for n in norms])).all())
 
 
+def warn(message: str) -> None:
+    """Warn at the user's line: the nearest caller outside of this package and of torch."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level + 1)
+
+
 def warn_once(counts: Counts, name: str, message: str) -> None:
     """Count an event, and warn of its kind the first time only."""
     value = getattr(counts, name) + 1
     setattr(counts, name, value)
     if value == 1:
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        warn(f"{message}. Later ones are counted in optimizer.counts.{name}")
 
 
 @dataclass
 class Guard:
-    """Stands between a bad gradient and the parameters.
+    """Protects the parameters from gradients that are not finite.
 
     Attributes:
         on_divergence: what to do.
-        counts: what happened so far.
-        caution: grows with every rollback; multiplies damping, or shortens steps.
+        counts: events so far.
+        caution: grows with every rollback; multiplies damping, or divides steps.
     """
 
     on_divergence: OnDivergence
@@ -94,24 +110,25 @@ class Guard:
     caution: float = 1.0
 
     def keep(self, params: Iterable[Tensor], states: States) -> None:
-        """Remember parameters that have just given a finite gradient, if they may be needed.
+        """Keep a copy of parameters with a finite gradient, if ``on_divergence="rollback"``.
 
         Args:
             params: the parameters.
-            states: the optimizer's state of each, where they are kept, so that a checkpoint
-                holds them too.
+            states: the optimizer's state of each; the copy is stored there, so that it is part
+                of checkpoints.
         """
         if self.on_divergence == "rollback":
             for param in params:
                 states[param]["kept"] = param.detach().clone()
 
     def diverged(self, states: States) -> None:
-        """Raise, or count and warn, and go back if asked to.
+        """Raise an error, or count and warn; then roll back if ``on_divergence="rollback"``.
 
         Args:
             states: the optimizer's state of each parameter.
         """
         where = f"a gradient or the loss is not finite at iteration {self.counts.iterations}"
+        where += " on this or another process" if world_size() > 1 else ""
         if self.on_divergence == "raise":
             raise FloatingPointError(
                 f"{where}; lower the learning rate, raise the damping, or choose "
@@ -120,14 +137,14 @@ class Guard:
         warn_once(
             self.counts,
             "skipped",
-            f"{where}: the update is left out. Later ones are counted in optimizer.counts.skipped",
+            f"{where}: skipping this update",
         )
         if self.on_divergence == "rollback":
             self.roll_back(states)
 
     @torch.no_grad()
     def roll_back(self, states: States) -> bool:
-        """Put the kept values back and forget momentum; False if there are none.
+        """Restore the kept values and reset momentum; return False if there are none.
 
         Args:
             states: the optimizer's state of each parameter.

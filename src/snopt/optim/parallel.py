@@ -1,8 +1,8 @@
-"""Several processes: factors averaged over ranks, eigendecompositions shared out among them.
+"""Several processes: averaged factors, shared eigendecompositions.
 
 Gradients are averaged by DistributedDataParallel. Each rank records the factors of its own part
-of the batch; their mean over ranks is the factor of the joined batch, because factors are
-averages over examples. Without a process group every function here does nothing.
+of the batch; their mean over ranks is the factor of the joint batch, because factors are
+averages over examples. Without a process group nothing here communicates.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from torch import Tensor, distributed
 from snopt.base.distributed import rank, world_size
 from snopt.kronecker import IterationSums, KroneckerOptions, Slot
 from snopt.kronecker.factors import FactorSums
+from snopt.optim.agreement import joint
 from snopt.optim.eigh import robust_eigh
 
 __all__ = ["average_sums", "owners", "shared_eigh", "together"]
 
 MESSAGE = 25 << 20
-"""Bytes of a message, as in DistributedDataParallel: with many workers it is the number of
-messages that costs, and joining all would be one more copy of all factors."""
+"""Bytes of a message, as in DistributedDataParallel: with many workers the number of messages
+dominates the cost, and a single message would need another copy of all factors."""
 
 
 def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
-    """Choose what travels in one message: things of one kind, up to ``MESSAGE`` bytes of them.
+    """Group items into messages: items of one kind, up to ``MESSAGE`` bytes.
 
     Args:
-        kinds: of each thing, whatever has to be equal within a message.
-        sizes: bytes of each.
+        kinds: kind of each item.
+        sizes: bytes of each item.
 
     Returns:
         The indices in each message, in the same order on every rank.
@@ -55,12 +56,13 @@ def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]
 def _exchanged(
     parts: Sequence[Tensor], kinds: Sequence[int], send: Callable[[Tensor, int], object]
 ) -> list[Tensor]:
-    """Send vectors in few messages, and return what has become of each."""
+    """Send vectors in few messages, and return what arrives in their place."""
     back = list(parts)
     wholes = [(kind, part.dtype, part.device) for kind, part in zip(kinds, parts, strict=True)]
     for message in together(wholes, [part.nbytes for part in parts]):
         flat = torch.cat([parts[i] for i in message])
-        send(flat, kinds[message[0]])
+        with joint("exchange curvature"):
+            send(flat, kinds[message[0]])
         lengths = [len(parts[i]) for i in message]
         for i, part in zip(message, torch.split(flat, lengths), strict=True):
             back[i] = part
@@ -73,13 +75,13 @@ def average_sums(
     sizes: Mapping[str, list[list[int]]],
     options: KroneckerOptions,
 ) -> None:
-    """Average the recorded sums over the ranks that recorded something; add the examples up.
+    """Average sums over the ranks that recorded something, in place; sum the numbers of examples.
 
     Args:
-        sums: what this rank recorded; it becomes what all did.
+        sums: the sums of this rank.
         slots: all slots, in the same order on every rank.
         sizes: block sizes of each slot's modes.
-        options: which curvature is wanted.
+        options: how factors are formed.
     """
     if world_size() == 1 or not slots:
         return
@@ -98,9 +100,9 @@ def average_sums(
 
 
 def _packed(sums: FactorSums, slot: Slot, sizes: list[list[int]]) -> Tensor:
-    """A layer's sums as one vector; every rank sends one, also with nothing to give.
+    """A layer's sums as one vector, zero if the rank did not record the layer.
 
-    It begins with whether the rank recorded the layer, and for how long.
+    The first two entries are whether it did, and the duration.
     """
     weight = slot.view.parameters[0]
     values = [float(sums.modes is not None), sums.duration]
@@ -113,7 +115,7 @@ def _packed(sums: FactorSums, slot: Slot, sizes: list[list[int]]) -> Tensor:
 
 
 def _unpack(sums: FactorSums, added: Tensor) -> None:
-    """Take back what all ranks have sent, added up."""
+    """Read the sums over all ranks from a vector."""
     assert sums.modes is not None
     ranks, duration = added[:2].tolist()
     if ranks == 0:
@@ -127,7 +129,7 @@ def _unpack(sums: FactorSums, added: Tensor) -> None:
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Share out eigendecompositions: the largest first, each to the rank with least to do.
+    """Assign eigendecompositions to ranks: the largest first, each to the least loaded rank.
 
     Example:
         >>> owners([10, 8, 8, 2], 2)
@@ -162,17 +164,14 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
     buffers = []
     for block, where in zip(blocks, owner, strict=True):
         found = robust_eigh(block) if where == own else None
-        groups, size = block.shape[:2]
-        buffer = block.new_zeros(1 + groups * size * (size + 1))
-        if found is not None:
-            buffer = torch.cat([buffer.new_ones(1), found[0].flatten(), found[1].flatten()])
-        buffers.append(buffer)
-    # All ranks compute first and exchange afterwards, so that none waits for another's turn.
+        ok = block.new_tensor([float(found is not None)])
+        parts = (block[..., 0], block) if found is None else found
+        buffers.append(torch.cat([ok, *(part.flatten() for part in parts)]))
+    # All ranks compute before any of them communicates, so that none waits for another.
     buffers = _exchanged(buffers, owner, lambda flat, where: distributed.broadcast(flat, src=where))
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):
-        groups, size = block.shape[:2]
-        ok, values, vectors = torch.split(buffer, [1, groups * size, groups * size * size])
-        decomposed = (values.reshape(groups, size), vectors.reshape(groups, size, size))
+        ok, values, vectors = torch.split(buffer, [1, block[..., 0].numel(), block.numel()])
+        decomposed = (values.view_as(block[..., 0]), vectors.view_as(block))
         results.append(decomposed if bool(ok > 0) else None)
     return results

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from snopt.base.distributed import world_size
-from snopt.kronecker import LayerFactors, Slot
+from snopt.kronecker import LayerFactors, Recording, Slot
 from snopt.optim.guard import Counts, warn_once
 from snopt.optim.parallel import shared_eigh
 from snopt.optim.update import LayerState, averaged, change_basis
@@ -31,18 +31,18 @@ def renew(
 ) -> None:
     """Average new factors into the old ones, decompose them, and change bases.
 
-    A layer whose decomposition fails keeps its old basis. One without new factors (it was not
-    called) keeps everything.
+    A layer whose decomposition fails keeps its old basis. A layer without new factors (it was not
+    called) does not change.
 
     Args:
-        found: new factors by name; used up, one layer after the other, so that no more than one
-            layer's old and new matrices are in memory together.
+        found: new factors by name; emptied layer by layer, so that old and new matrices are in
+            memory together for one layer only.
         slots: all slots.
-        state_of: the state of a slot.
+        state_of: returns the state of a slot.
         averaging: weight of the old factors.
-        counts: failures are counted here, and warned of once.
+        counts: where failures are counted.
     """
-    # Several processes share the decompositions out, and for that have to see them all.
+    # Several processes divide the decompositions among them, so that all are needed at once.
     at_once = len(found) if world_size() > 1 else 1
     names = list(found)
     for i in range(0, len(names), at_once):
@@ -76,9 +76,8 @@ def _enter(
         warn_once(
             counts,
             "eigh_failures",
-            f"the factors of layer {name!r} could not be decomposed; its old basis is kept. "
-            "Later failures are counted in optimizer.counts.eigh_failures; if there are many, "
-            "lower the learning rate",
+            f"the factors of layer {name!r} could not be decomposed, so that it keeps its old "
+            "basis, or Adam if it has none; if this happens often, lower the learning rate",
         )
         return
     bases = [[vectors for _, vectors in mode] for mode in modes]
@@ -87,27 +86,27 @@ def _enter(
 
 
 def warn_of_unrecorded(
-    slots: Mapping[str, Slot], state_of: Callable[[Slot], LayerState], counts: Counts
+    recording: Recording,
+    slots: Mapping[str, Slot],
+    state_of: Callable[[Slot], LayerState],
+    counts: Counts,
 ) -> None:
-    """Say, once, which layers have a gradient but were never recorded.
+    """Warn, once, of layers that have a gradient but were never recorded, with the reason.
 
     Args:
+        recording: the recording of this iteration.
         slots: all slots.
-        state_of: the state of a slot.
+        state_of: returns the state of a slot.
         counts: where it is counted.
     """
-    missing = [
-        name
-        for name, slot in slots.items()
-        if slot.view.parameters[0].grad is not None and "bases" not in state_of(slot)
-    ]
+    missing: dict[str, list[str]] = {}
+    for name, slot in slots.items():
+        if slot.view.parameters[0].grad is not None and "factors" not in state_of(slot):
+            missing.setdefault(recording.why_missing(name), []).append(repr(name))
     if missing:
+        reasons = "; ".join(f"{', '.join(names)} ({why})" for why, names in missing.items())
         warn_once(
             counts,
             "unrecorded",
-            f"nothing was recorded of {', '.join(missing)}, which is trained by Adam for now: the "
-            "layer has a gradient, but was not called as a module in training mode, or only by "
-            "snopt.odeint (then make SNOpt with fields=[field], and solve with "
-            "observer=optimizer.observer(field)), or its statistics were not finite "
-            "(optimizer.counts.dropped_calls)",
+            f"no curvature recorded for {reasons}; falling back to Adam for now",
         )

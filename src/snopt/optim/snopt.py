@@ -18,6 +18,7 @@ from snopt.kronecker import (
     Recording,
     Slot,
 )
+from snopt.optim.agreement import all_ranks_ok
 from snopt.optim.averaging import move_
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
@@ -54,9 +55,10 @@ class SNOpt(torch.optim.Optimizer):
     ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
     =============  ==========================================================================
 
-    Linear layers and convolutions are covered, inside vector fields and outside (there it is
-    ordinary K-FAC). All others (recurrent cells, norms, free parameters) follow the rule ``adam``
-    without a basis, or torch's Adam under the other rules; :meth:`summary` says which is which.
+    Linear layers, convolutions (also weight- and spectral-normalised) and attention are covered,
+    inside vector fields and outside (there it is ordinary K-FAC); recurrent layers with
+    ``KroneckerOptions(recurrent=True)``. All other parameters follow the rule ``adam`` without a
+    basis, or torch's Adam under the other rules; :meth:`summary` says which is which.
 
     Args:
         model: the model, plain or wrapped in ``DistributedDataParallel``.
@@ -143,8 +145,7 @@ class SNOpt(torch.optim.Optimizer):
         group_of = {id(p): i for i, g in enumerate(self.param_groups) for p in g["params"]}
         blocks, options = blocks_of(self.model), self.config.curvature
         fields = [block.field for block in blocks] + self.fields
-        scope, conv = self.config.scope, options.conv
-        slots = cover(self.model, group_of, fields, scope=scope, conv_form=conv)
+        slots = cover(self.model, group_of, fields, self.config.scope, options)
         self._group_of, self._watch = group_of, ModelWatch(self.model)
         self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options)
         self._arm()
@@ -177,20 +178,17 @@ class SNOpt(torch.optim.Optimizer):
     @property
     def factors(self) -> dict[str, LayerFactors]:
         """Kronecker factors by layer name; ``.A`` and ``.B`` can be read after a refresh."""
-        found = {}
-        for name, slot in self.recorder.slots.items():
-            factors = factors_of(self._state_of(slot))
-            if factors is not None:
-                found[name] = factors
-        return found
+        found = {n: factors_of(self._state_of(s)) for n, s in self.recorder.slots.items()}
+        return {name: factors for name, factors in found.items() if factors is not None}
 
     def summary(self) -> Summary:
         """List which parameters are covered, by factors of which size, and what that costs.
 
         Print it, or read its rows.
         """
-        recorded = set(self.factors) if self.counts.iterations else None
-        return summarise(self.model, self.recorder, self._group_of, self.config, recorded)
+        recorder, begun = self.recorder, self.counts.iterations > 0
+        lost = {n for n, s in recorder.slots.items() if begun and "bases" not in self._state_of(s)}
+        return summarise(self.model, recorder, self._group_of, self.config, lost)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, for example of layers that were frozen so far.
@@ -210,6 +208,9 @@ class SNOpt(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters.
+
+        With several processes each must call it: if a gradient or the loss of one is not finite,
+        all skip the update.
 
         Args:
             closure: re-evaluates the model and returns the loss.
@@ -249,7 +250,7 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and renew the factors if due; False if there is to be no update."""
         self._watch.check()
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
-        if not all_finite(gradients, loss):
+        if not all_ranks_ok(all_finite(gradients, loss)):
             self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
@@ -275,19 +276,16 @@ class SNOpt(torch.optim.Optimizer):
             self.counts.refreshes += 1
             done, config = self.counts.iterations, self.config
             self.next_refresh = done + refresh_gap(done, config.refresh_first, config.refresh_every)
-        warn_of_unrecorded(recorder.slots, self._state_of, self.counts)
+        warn_of_unrecorded(recording, recorder.slots, self._state_of, self.counts)
 
     def _directions(self, index: int) -> list[Update]:
         """Directions of the covered layers of one group."""
         group = self.param_groups[index]
         hyper = self._hyper(group)
-        updates = []
-        for slot in self.recorder.slots.values():
-            if self._group_of[id(slot.view.parameters[0])] == index:
-                update = slot_update(slot, self._state_of(slot), hyper)
-                if update is not None:
-                    updates.append(update)
-        return updates
+        slots = [s for s in self.recorder.slots.values()
+                 if self._group_of[id(s.view.parameters[0])] == index]  # fmt: skip
+        updates = [slot_update(slot, self._state_of(slot), hyper) for slot in slots]
+        return [update for update in updates if update is not None]
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"

@@ -1,4 +1,4 @@
-"""Checkpoints: order by name, keep precision, refuse what does not fit."""
+"""Checkpoints: match parameters by name, keep precision, check compatibility."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from snopt.optim.config import Config
 __all__ = ["STATE_VERSION", "checked_extra", "in_our_order", "on_device"]
 
 
-#: Grows when tensors of a state change their meaning.
+#: Increased when tensors of a state change their meaning.
 STATE_VERSION = 2
 
 
 def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """Take the optimizer's own part out of a state, if it belongs to this kind of optimizer.
+    """Return the ``"snopt"`` entry of a state; raise an error if it does not fit.
 
     Args:
         state_dict: a saved state.
-        config: what this optimizer is.
+        config: configuration of this optimizer.
     """
     extra: dict[str, Any] | None = state_dict.get("snopt")
     if extra is None:
         raise ValueError(
-            "the state has no 'snopt' entry: it was not saved by SNOpt, whose moments live in an "
-            "eigenbasis; start this optimizer afresh instead"
+            "the state has no 'snopt' entry, so it was not saved by SNOpt, whose moments belong to "
+            "an eigenbasis; start with a new optimizer instead"
         )
     version = extra.get("version", 1)
     if version != STATE_VERSION:
         raise ValueError(
             f"the state has version {version} and this release of snopt writes {STATE_VERSION}: "
-            "its moments mean different things; start this optimizer afresh, or load the state "
+            "its moments mean different things; start with a new optimizer, or load the state "
             "with the release that saved it"
         )
     mine = {"rule": config.rule, "conv": config.curvature.conv}
@@ -49,17 +49,17 @@ def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, An
 
 
 def in_our_order(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Reorder a saved state so that parameters meet by name and not by position.
+    """Reorder a saved state so that parameters match by name and not by position.
 
-    A state without names, or with other names, is left as it is.
+    A state without names, or with other names, is returned unchanged.
 
     Args:
         state_dict: a saved state.
         groups: this optimizer's parameter groups.
     """
     saved = state_dict["param_groups"]
-    named = [g for g in [*saved, *groups] if g.get("param_names") is None]
-    if named or len(saved) != len(groups):
+    unnamed = any(group.get("param_names") is None for group in [*saved, *groups])
+    if unnamed or len(saved) != len(groups):
         return state_dict
     position = {
         name: index
@@ -69,14 +69,13 @@ def in_our_order(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -
     ours = [name for group in groups for name in group["param_names"]]
     if sorted(position) != sorted(ours):
         return state_dict
-    state = {i: state_dict["state"][position[name]] for i, name in enumerate(ours)
-             if position[name] in state_dict["state"]}  # fmt: skip
-    out, start = [], 0
-    for old, new in zip(saved, groups, strict=True):
-        count = len(new["param_names"])
-        names = list(new["param_names"])
-        out.append({**old, "params": list(range(start, start + count)), "param_names": names})
-        start += count
+    old, numbers = state_dict["state"], iter(range(len(ours)))
+    state = {i: old[position[name]] for i, name in enumerate(ours) if position[name] in old}
+    names = [list(group["param_names"]) for group in groups]
+    out = [
+        {**group, "params": [next(numbers) for _ in own], "param_names": own}
+        for group, own in zip(saved, names, strict=True)
+    ]
     return {**state_dict, "state": state, "param_groups": out}
 
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from snopt.kronecker import KroneckerRecorder, Slot
 from snopt.optim.config import Config
+from snopt.optim.guard import warn
 
 __all__ = ["Row", "Summary", "summarise", "warn_of_cut_factors"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One layer, or one parameter that no factor covers.
+    """One layer (or one matrix of it), or one parameter that no factor covers.
 
     Attributes:
         name: its name in the model.
         kind: its class.
         trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"``, ``"adam (not recorded)"``
-            for a layer of which a refresh recorded nothing, or ``"nothing"`` for a frozen one.
+            for a layer without a basis after training has begun, or ``"nothing"`` for a frozen one.
         parameters: how many numbers it has.
         factors: block sizes of each factor: one, or several where ``max_size`` cut it.
         memory: bytes of factors, bases, moments and copies to go back to.
@@ -76,17 +76,24 @@ def _factor(blocks: tuple[int, ...]) -> str:
     return str(blocks[0]) if len(blocks) == 1 else f"({len(blocks)} blocks of {blocks[0]})"
 
 
-def _slot_row(name: str, slot: Slot, sizes: list[list[int]], kept: int) -> Row:
+def _bytes(params: Sequence[Tensor], kept: int) -> int:
+    """Two moments of each number, and a copy to go back to."""
+    return sum((2 * max(4, p.element_size()) + kept * p.element_size()) * p.numel() for p in params)
+
+
+def _slot_row(
+    name: str, slot: Slot, params: Sequence[Tensor], sizes: list[list[int]], kept: int
+) -> Row:
     view = slot.view
-    count = sum(p.numel() for p in view.parameters)
     item = max(4, view.parameters[0].element_size())
-    # Factor and basis of every block, eigenvalues of every mode, two moments.
+    # Factor and basis of every block, eigenvalues of every mode.
     squares = sum(b * b for mode in sizes for b in mode) * view.groups
-    memory = (2 * squares + sum(view.mode_sizes) * view.groups + 2 * count) * item
-    memory += kept * count * view.parameters[0].element_size()
+    memory = (2 * squares + sum(view.mode_sizes) * view.groups) * item
     where = "kronecker (ode)" if slot.in_field else "kronecker"
+    count = sum(p.numel() for p in params)
     factors = tuple(tuple(mode) for mode in sizes)
-    return Row(name, type(view.module).__name__, where, count, factors, memory)
+    kind = type(view.module).__name__
+    return Row(name, kind, where, count, factors, memory + _bytes(params, kept))
 
 
 def summarise(
@@ -94,7 +101,7 @@ def summarise(
     recorder: KroneckerRecorder,
     group_of: Mapping[int, int],
     config: Config,
-    recorded: Collection[str] | None = None,
+    unrecorded: Collection[str],
 ) -> Summary:
     """Make the summary of an optimizer.
 
@@ -103,26 +110,30 @@ def summarise(
         recorder: knows the covered layers.
         group_of: parameters that are trained, by ``id``.
         config: what the optimizer is.
-        recorded: the layers of which factors are known, after the first step.
+        unrecorded: covered layers that have no basis although training has begun.
     """
     kept = int(config.on_divergence == "rollback")  # a copy of the parameters to go back to
-    rows = []
+    rows: list[Row] = []
+    listed: set[int] = set()
     for name, slot in recorder.slots.items():
-        row = _slot_row(name, slot, recorder.sizes[name], kept)
-        if not any(p.requires_grad for p in slot.view.parameters):
+        params = slot.view.parameters
+        trained = [p for p in params if p.requires_grad]
+        if trained and not params[0].requires_grad:
+            continue  # a bias alone: weight and bias have rows of their own
+        row = _slot_row(name, slot, trained or params, recorder.sizes[name], kept)
+        if not trained:
             row = replace(row, trained_by="nothing", factors=(), memory=0)
-        elif recorded is not None and name not in recorded:
-            row = replace(row, trained_by="adam (not recorded)", factors=())
+        elif name in unrecorded:
+            memory = _bytes(trained, kept)
+            row = replace(row, trained_by="adam (not recorded)", factors=(), memory=memory)
         rows.append(row)
-    covered = {id(p) for slot in recorder.slots.values() for p in slot.view.parameters}
+        listed.update(id(p) for p in trained or params)
     for name, param in model.named_parameters():
-        if id(param) in covered:
-            continue
-        owner = model.get_submodule(name.rpartition(".")[0])
-        trained = id(param) in group_of
-        memory = (2 + kept) * param.numel() * param.element_size() if trained else 0
-        by = "adam" if trained else "nothing"
-        rows.append(Row(name, type(owner).__name__, by, param.numel(), (), memory))
+        if id(param) not in listed:
+            kind = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            trains = id(param) in group_of and param.requires_grad
+            by, memory = ("adam", _bytes([param], kept)) if trains else ("nothing", 0)
+            rows.append(Row(name, kind, by, param.numel(), (), memory))
     return Summary(tuple(rows))
 
 
@@ -133,16 +144,14 @@ def warn_of_cut_factors(recorder: KroneckerRecorder) -> None:
         recorder: knows the covered layers.
     """
     cut = [
-        f"{name} ({sum(mode):,})"
+        f"{name!r} ({sum(mode):,})"
         for name, sizes in recorder.sizes.items()
         for mode in sizes
         if len(mode) > 1
     ]
     if cut:
-        warnings.warn(
+        warn(
             f"factors larger than max_size={recorder.options.max_size} are cut into blocks, and "
             f"what lies between the blocks is lost: {', '.join(cut)}. Raise "
-            "KroneckerOptions(max_size=...) if memory and time allow; see optimizer.summary()",
-            RuntimeWarning,
-            stacklevel=3,
+            "KroneckerOptions(max_size=...) if memory and time allow; see optimizer.summary()"
         )

@@ -1,4 +1,4 @@
-"""The model an optimizer was made for: its fields, its names, and whether it is still the same."""
+"""The model of an optimizer: its fields, its names, and whether it has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ModelWatch", "field_list", "with_names"]
 
 
 def field_list(model: nn.Module, fields: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
-    """Check the vector fields that are solved by other means than a block.
+    """Check the vector fields that are not solved by a block.
 
     Args:
         model: the model.
@@ -42,7 +42,7 @@ def with_names(
     torch refuses groups with and without names in one optimizer.
 
     Args:
-        model: knows the names.
+        model: the model.
         groups: the groups so far.
         group: the new group.
     """
@@ -57,10 +57,10 @@ def with_names(
 
 
 class ModelWatch:
-    """Notices that a model was changed after its optimizer was made."""
+    """Detects that a model was changed after its optimizer was created."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Remember the parameters.
+        """Store the names of the parameters.
 
         Args:
             model: the model.
@@ -84,12 +84,11 @@ class ModelWatch:
         now = {id(p): name for name, p in self.model.named_parameters()}
         gone = [name for key, name in self.names.items() if key not in now]
         new = [name for key, name in now.items() if key not in self.names]
-        what = [
-            *([f"{', '.join(gone)} gone"] if gone else []),
-            *([f"{', '.join(new)} new"] if new else []),
+        changes = [
+            f"{', '.join(names)} {how}" for names, how in ((gone, "gone"), (new, "new")) if names
         ]
         raise RuntimeError(
             f"the model was changed after the optimizer was made ("
-            f"{'; '.join(what) or 'parameters were cast or moved'}), and its factors and moments "
-            "belong to the old parameters; make a new SNOpt"
+            f"{'; '.join(changes) or 'parameters were cast or moved'}), and its factors and "
+            "moments belong to the old parameters; make a new SNOpt"
         )
