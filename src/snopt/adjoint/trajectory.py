@@ -1,4 +1,4 @@
-"""A solution as an object, which can be evaluated between the requested times."""
+"""A solution as an object that can be evaluated between the requested times."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from snopt.adjoint.odeint import odeint, odeint_event
 from snopt.base.compiler import uncompiled
 from snopt.base.context import Context, with_context
 from snopt.base.errors import GradientError, InvalidTimes
-from snopt.base.types import Field, State, leaves
+from snopt.base.types import Field, State, leaves, time_tensor
 from snopt.ode.solution import SolveStats
 
-#: Applied to every tensor of a state.
+#: A function that is applied to every tensor of a state.
 OnTensor = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What :func:`solve` returns.
+    """The result of :func:`solve`.
 
     Attributes:
-        ts: Times of ``ys``: the requested ones, or the start and the time of the event.
-        ys: States at these times, stacked on the first axis (of every part of a tuple).
-        stats: Evaluations and steps of the solve; those of :meth:`evaluate` are not counted.
+        ts: times of ``ys``: the requested ones, or the start and the time of the event.
+        ys: states at these times, stacked on the first axis (of every tensor of a tuple).
+        stats: evaluations and steps of the solve, without those of :meth:`evaluate`.
     """
 
     ts: Tensor
@@ -40,19 +40,19 @@ class Trajectory:
     _settings: dict[str, Any] = field(repr=False)
 
     def evaluate(self, t: Tensor | Sequence[float] | float) -> State:
-        """The states at any times between the first and the last one.
+        """Return the states at any times between the first and the last one.
 
-        Each is solved for from the last known state before it, with the settings of the solve. It
-        is differentiable as that is, and with respect to ``t``.
+        Each is computed by a solve from the last known state before it, with the same settings.
+        The result is differentiable like the solve, and with respect to ``t``.
 
         Args:
-            t: A number or a tensor of numbers, in any order.
+            t: a number or a tensor of numbers, in any order.
 
         Returns:
-            The states, with the shape of ``t`` in front (of every part of a tuple).
+            the states; their shape begins with that of ``t`` (of every tensor of a tuple).
 
         Raises:
-            InvalidTimes: A time outside of the solve.
+            InvalidTimes: a time is outside the interval of the solve.
         """
         given = torch.as_tensor(t)
         values = [float(value) for value in given.detach().reshape(-1).tolist()]
@@ -65,7 +65,7 @@ class Trajectory:
         return _mapped(lambda x: x.reshape(*given.shape, *x.shape[1:]), states)
 
     def _at(self, times: Sequence[float]) -> dict[float, State]:
-        """The states at times in the direction of the solve."""
+        """Return the states at times that are sorted in the direction of the solve."""
         knots = self._knots
         sign = 1.0 if knots[-1] >= knots[0] else -1.0
         places = [sign * knot for knot in knots]
@@ -73,8 +73,8 @@ class Trajectory:
         for time in times:
             if not places[0] <= sign * time <= places[-1]:
                 raise InvalidTimes(
-                    f"t = {time} is outside of the solve, which went from {knots[0]} to "
-                    f"{knots[-1]}; ask for times between them, or solve further."
+                    f"t = {time} is outside the solve, which went from {knots[0]} to "
+                    f"{knots[-1]}; choose times between them, or solve further."
                 )
             groups.setdefault(bisect.bisect_right(places, sign * time) - 1, []).append(time)
         found: dict[float, State] = {}
@@ -87,35 +87,31 @@ class Trajectory:
         return found
 
     def _slope(self, time: float, state: State) -> State:
-        first = next(leaves(state))
-        t = torch.tensor(time, dtype=first.real.dtype, device=first.device)
+        bound = with_context(self._func, self._settings.get("context"))
         with torch.no_grad():
-            bound = with_context(self._func, self._settings.get("context"))
-            return bound(t, _mapped(Tensor.detach, state))
+            return bound(time_tensor(time, next(leaves(state))), _mapped(Tensor.detach, state))
 
 
 @uncompiled
 def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
           event_fn: Callable[[Tensor, State], Tensor] | None = None,
           context: Context = None, **settings: Any) -> Trajectory:  # fmt: skip
-    """Solve as :func:`odeint` does, and return an object.
+    """Solve like :func:`odeint`, and return a solution object.
 
     Args:
-        func: The field ``F(t, x)``, or ``F(t, x, context)``.
-        y0: Initial state: a tensor or a nested tuple of tensors.
-        t: Strictly monotone times, the start first; or a row of times for each sample of the
-            batch, all with the same start.
-        event_fn: The solve ends where an entry of its value changes its sign, as in
-            :func:`odeint_event`; ``t`` is the start and any time in the direction of the solve.
-        context: Given to the field as its third argument.
-        **settings: Further arguments of :func:`odeint`.
-
-    Returns:
-        The solution.
+        func: the field ``F(t, x)``, or ``F(t, x, context)``.
+        y0: initial state: a tensor or a nested tuple of tensors.
+        t: strictly monotone times, the start first; or one row of times per sample of the batch,
+            all with the same start.
+        event_fn: function of time and state; the solve ends where an entry of its value changes
+            sign, as in :func:`odeint_event`. ``t`` is the start and any time in the direction of
+            the solve.
+        context: third argument of the field.
+        **settings: further arguments of :func:`odeint`.
 
     Raises:
-        InvalidTimes: Rows of times with different starts.
-        GradientError: Rows of times that require a gradient.
+        InvalidTimes: rows of times have different starts.
+        GradientError: rows of times require a gradient.
 
     Example:
         >>> x0 = torch.ones(1, dtype=torch.float64)
@@ -143,16 +139,16 @@ def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
 
 
 def _shared(t: Tensor) -> tuple[list[float], Tensor]:
-    """All times of all rows in order, and where each entry of ``t`` is among them."""
+    """Return the sorted times of all rows, and the index of each entry of ``t`` in them."""
     if t.requires_grad:
         raise GradientError(
-            "a row of times for each sample has no gradient; pass `t.detach()`, or one-dimensional "
-            "times."
+            "there is no gradient with respect to rows of times; pass `t.detach()`, or "
+            "one-dimensional times."
         )
     if not bool((t[:, 0] == t[0, 0]).all()):
         raise InvalidTimes(
             f"rows of times start between {float(t[:, 0].min())} and {float(t[:, 0].max())}, but "
-            "the initial state is at one time; let all rows begin with it."
+            "the initial state belongs to one time; let all rows begin with it."
         )
     knots, places = torch.unique(t, return_inverse=True)
     if bool(t[0, -1] < t[0, 0]):
@@ -177,7 +173,7 @@ def _stacked(states: list[State]) -> State:
 
 
 def _paired(state: State, slope: State, shift: Tensor) -> State:
-    """The states, which move along their slopes with the times."""
+    """Return the states, moved along their slopes by ``shift``."""
     if isinstance(state, Tensor):
         return state + slope * shift.to(state).reshape(-1, *[1] * (state.ndim - 1))
     return tuple(_paired(*pair, shift) for pair in zip(state, slope, strict=True))
