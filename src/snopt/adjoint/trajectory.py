@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.odeint import odeint, odeint_event
+from snopt.adjoint.per_sample import odeint_per_sample
 from snopt.base.compiler import uncompiled
 from snopt.base.context import Context, with_context
 from snopt.base.errors import GradientError, InvalidTimes
 from snopt.base.types import Field, State, leaves, time_tensor
+from snopt.ode.per_sample import total_stats
 from snopt.ode.solution import SolveStats
 
 #: A function that is applied to every tensor of a state.
@@ -28,7 +30,9 @@ class Trajectory:
     Attributes:
         ts: times of ``ys``: the requested ones, or the start and the time of the event.
         ys: states at these times, stacked on the first axis (of every tensor of a tuple).
-        stats: evaluations and steps of the solve, without those of :meth:`evaluate`.
+        stats: evaluations and steps of the solve, without those of :meth:`evaluate`. With
+            ``per_sample=True``, sums over the samples and the smallest step sizes.
+        sample_stats: with ``per_sample=True``, the counts of every sample.
     """
 
     ts: Tensor
@@ -38,6 +42,8 @@ class Trajectory:
     _path: State = field(repr=False)
     _func: Field = field(repr=False)
     _settings: dict[str, Any] = field(repr=False)
+    _odeint: Callable[..., State] = field(default=odeint, repr=False)
+    sample_stats: tuple[SolveStats, ...] = field(default=(), repr=False)
 
     def evaluate(self, t: Tensor | Sequence[float] | float) -> State:
         """Return the states at any times between the first and the last one.
@@ -81,7 +87,7 @@ class Trajectory:
         for i, wanted in groups.items():
             start = _row(self._path, i)
             later = [time for time in wanted if time != knots[i]]
-            states = odeint(self._func, start, [knots[i], *later], **self._settings)
+            states = self._odeint(self._func, start, [knots[i], *later], **self._settings)
             for j, time in enumerate([knots[i], *later]):
                 found[time] = _row(states, j)
         return found
@@ -95,7 +101,8 @@ class Trajectory:
 @uncompiled
 def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
           event_fn: Callable[[Tensor, State], Tensor] | None = None,
-          context: Context = None, **settings: Any) -> Trajectory:  # fmt: skip
+          context: Context = None, per_sample: bool = False,
+          **settings: Any) -> Trajectory:  # fmt: skip
     """Solve like :func:`odeint`, and return a solution object.
 
     Args:
@@ -107,6 +114,11 @@ def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
             sign, as in :func:`odeint_event`. ``t`` is the start and any time in the direction of
             the solve.
         context: third argument of the field.
+        per_sample: use one step size per sample of the batch (first axis of the state), for
+            batches of very different stiffness. The field must treat samples independently. It
+            receives only the samples that have not reached the end, and ``t`` with one time per
+            sample, of shape ``[samples, 1, ..., 1]``, which broadcasts with the state. For a
+            single tensor as state, adaptive native methods, and ``adjoint="direct"``.
         **settings: further arguments of :func:`odeint`.
 
     Raises:
@@ -121,21 +133,46 @@ def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
     """
     stats = settings.pop("stats", None) or SolveStats()
     more = {**settings, "context": context}
+    if per_sample:
+        return _per_sample(func, y0, t, stats, {**more, "event_fn": event_fn})
     if event_fn is not None:
         times = torch.as_tensor(t)
         end, ys = odeint_event(func, y0, times[0], event_fn=event_fn, stats=stats,
                                reverse_time=bool(times[-1] < times[0]), **more)  # fmt: skip
         ts = torch.stack([times[0].to(end), end])
         return Trajectory(ts, ys, stats, ts.tolist(), ys, func, more)
-    if isinstance(t, Tensor) and t.ndim == 2:
-        knots, places = _shared(t)
-        path = odeint(func, y0, knots, stats=stats, **more)
-        samples = torch.arange(len(t), device=t.device)
-        ys = _mapped(lambda x: x[places.t().to(x.device), samples.to(x.device)], path)
-        return Trajectory(t.t(), ys, stats, knots, path, func, more)
-    ys = odeint(func, y0, t, stats=stats, **more)
-    ts = torch.as_tensor(t)
-    return Trajectory(ts, ys, stats, [float(time) for time in ts.tolist()], ys, func, more)
+    ts, knots, picked = _requested(t)
+    path = odeint(func, y0, t if picked is None else knots, stats=stats, **more)
+    ys = path if picked is None else picked(path)
+    return Trajectory(ts, ys, stats, knots, path, func, more)
+
+
+def _per_sample(func: Field, y0: State, t: Tensor | Sequence[float], stats: SolveStats,
+                settings: dict[str, Any]) -> Trajectory:  # fmt: skip
+    """Solve with one step size per sample."""
+    samples: list[SolveStats] = []
+    ts, knots, picked = _requested(t)
+    times = t if picked is None else knots
+    path = odeint_per_sample(func, y0, times, samples=samples, **settings)
+    ys = path if picked is None else picked(path)
+    stats.__dict__.update(total_stats(samples).__dict__)
+    return Trajectory(ts, ys, stats, knots, path, func, settings, odeint_per_sample, tuple(samples))
+
+
+def _requested(t: Tensor | Sequence[float]) -> tuple[
+    Tensor, list[float], Callable[[State], State] | None
+]:  # fmt: skip
+    """Return the times of ``ys``, those to solve for, and how to pick the former's states."""
+    if not (isinstance(t, Tensor) and t.ndim == 2):
+        ts = torch.as_tensor(t)
+        return ts, [float(time) for time in ts.tolist()], None
+    knots, places = _shared(t)
+    samples = torch.arange(len(t), device=t.device)
+
+    def picked(path: State) -> State:
+        return _mapped(lambda x: x[places.t().to(x.device), samples.to(x.device)], path)
+
+    return t.t(), knots, picked
 
 
 def _shared(t: Tensor) -> tuple[list[float], Tensor]:

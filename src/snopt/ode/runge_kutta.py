@@ -43,6 +43,18 @@ class Stepper(Protocol):
         """Accept the last attempt."""
 
 
+def first_guess(d0: float, d1: float, span: float) -> float:
+    """Return the size of a trial Euler step from the norms of the state and its slope."""
+    return min(1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1, span)
+
+
+def second_guess(h0: float, d1: float, d2: float, order: int, span: float) -> float:
+    """Return a first step size from the trial step and the norms of slope and curvature."""
+    top = max(d1, d2)
+    h1 = max(1e-6, h0 * 1e-3) if top <= 1e-15 else (0.01 / top) ** (1.0 / order)
+    return h0 if not math.isfinite(h1) else min(100.0 * h0, h1, span)
+
+
 class RungeKutta:
     """A stepper for one tableau and one field.
 
@@ -82,17 +94,14 @@ class RungeKutta:
         with torch.no_grad():
             k1, norm, scale = self.stages.read(0), self.tolerance.norm, self.tolerance.scale(x, x)
             d0, d1 = step.read_numbers(norm(x / scale), norm(k1 / scale))
-            h0 = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
-            h0 = min(h0, abs(span))
+            h0 = first_guess(d0, d1, abs(span))
             if not math.isfinite(h0) or h0 == 0.0:
                 return abs(span)
             signed = math.copysign(h0, span)
-            time = step.stage_times(self.rows, t, signed)[-1]
+            time = step.stage_times(self.rows, t, signed)[self.tableau.stages]
             k2 = self._evaluate(time, torch.add(x, k1, alpha=signed))
             d2 = float(norm((k2 - k1) / scale)) / h0
-        top = max(d1, d2)
-        h1 = max(1e-6, h0 * 1e-3) if top <= 1e-15 else (0.01 / top) ** (1.0 / self.error_order)
-        return h0 if not math.isfinite(h1) else min(100.0 * h0, h1, abs(span))
+        return second_guess(h0, d1, d2, self.error_order, abs(span))
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
         """Try the signed step ``h``; return the new state and the error ratio (or NaN)."""

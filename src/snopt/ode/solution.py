@@ -82,19 +82,22 @@ class Status(Enum):
         "rtol/atol, bound the field (tanh, weight decay), or try another method",
     )
 
-    def error(self, *, t: float, t1: float, step: float, norm: float, steps: int) -> Exception:
+    def error(
+        self, *, t: float, t1: float, step: float, norm: float, steps: int, where: str = ""
+    ) -> errors.SolveError:
         """Return the exception for a solve that stopped at ``t`` on the way to ``t1``.
 
-        ``t1`` is infinite if the solve should end at an event; ``steps`` counts attempts.
+        ``t1`` is infinite if the solve should end at an event, ``steps`` counts attempts, and
+        ``where`` is put in front of the message.
         """
         kind, reason = self.value
         goal = f"{t1:.6g}" if math.isfinite(t1) else "an event"
         size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
         message = (
-            f"at t = {t:.6g} on the way to {goal}, step {step:.3g} (attempt {steps}), "
+            f"{where}at t = {t:.6g} on the way to {goal}, step {step:.3g} (attempt {steps}), "
             f"state of root mean square {size}: {reason}."
         )
-        error: Exception = kind(message, t=t, step=step, norm=norm)
+        error: errors.SolveError = kind(message, t=t, step=step, norm=norm)
         return error
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from snopt.base.errors import SolveError
 from snopt.base.transforms import transforming
 from snopt.base.types import real_dtype
 from snopt.ode.callbacks import Callbacks
@@ -133,75 +134,35 @@ def _short_of(stop: float, t: float, dtype: torch.dtype) -> float:
 
 
 @dataclass
-class _Run:
-    """The state of one solve."""
+class StepControl:
+    """Step size and counts of one solve: proposes steps, and accepts or rejects attempts.
 
-    stepper: Stepper
-    x: Tensor
-    times: Sequence[float]
+    Attributes:
+        order: order of the error estimate plus one.
+        eps: machine epsilon of the state.
+        h: the proposed step size.
+        tried: the signed step of the last attempt.
+    """
+
     controller: Controller
-    on_step: Callable[[Step], None] | None
-    until: Callable[[Step], bool] | None
-    callbacks: Callbacks | None
+    order: int
+    eps: float
+    h: float = math.inf
+    tried: float = 0.0
+    stats: SolveStats = field(default_factory=lambda: SolveStats(solves=1))
 
     def __post_init__(self) -> None:
-        self.t, self.end, self.ended = self.times[0], self.times[-1], False
-        self.sign = 1.0 if self.end > self.t else -1.0
-        self.states, self.pending = [self.x], 1
-        self.stats = SolveStats(solves=1)
         self.ratio, self.failed = 1e-4, 0.0  # error ratios of the last accepted and rejected
-        self.h, self.tried = math.inf, 0.0
-        self.eps = torch.finfo(self.x.dtype).eps
 
-    def begin(self, first_step: float | None, after_jump: bool) -> None:
-        """Start the stepper and choose the first step."""
-        if after_jump:
-            self.t = _neighbour(self.t, self.end, self.x.dtype)
-        self.stepper.start(self.t, self.x)
-        if self.stepper.adaptive:
-            h = self.stepper.guess(self.end - self.t) if first_step is None else abs(first_step)
-            h = h if math.isfinite(h) else 1.0  # the interval has no end and the guess failed
-            self.h = min(max(h, self.controller.min_step), self.controller.max_step)
+    def begin(self, h: float) -> None:
+        """Set the first step size."""
+        h = h if math.isfinite(h) else 1.0  # the interval has no end and the guess failed
+        self.h = min(max(h, self.controller.min_step), self.controller.max_step)
 
-    def jump(self, stop: float) -> None:
-        """Step up to a discontinuity of the field, and restart just after it."""
-        self.advance(stop, short=True)
-        if not self.ended:
-            self.t = _neighbour(stop, self.end, self.x.dtype)
-            self.stepper.start(self.t, self.x)
-
-    def advance(self, stop: float, short: bool = False) -> None:
-        """Step until ``stop``; with ``short``, evaluate the field only before it."""
-        while self.t != stop and not self.ended:
-            size, landing = fit(self.h, abs(stop - self.t))
-            signed = self.sign * size
-            if landing:
-                signed = _short_of(stop, self.t, self.x.dtype) if short else stop - self.t
-            t1 = stop if landing else self.t + signed
-            self._check_progress(size, landing, t1)
-            self._call("callback_step", size)
-            x1, ratio = self.stepper.attempt(self.t, signed, self.x)
-            self.tried = signed
-            if self.stepper.adaptive and not self._accepts(size, ratio):
-                self._call("callback_reject_step", size)
-                continue
-            if self.stepper.adaptive:
-                self._call("callback_accept_step", size)
-            self._take(signed, t1, x1)
-
-    def finish(self) -> Solution:
-        """Check the last state and return the solution."""
-        unchecked = not self.stepper.adaptive and not transforming()  # vmap cannot read numbers
-        if unchecked and not bool(torch.isfinite(self.x.detach()).all()):
-            raise self._failure(Status.NON_FINITE)
-        self.stats.nfe_forward = self.stepper.nfe
-        self.stats.last_step = self.h if math.isfinite(self.h) else None
-        return Solution(self.states, self.stats)
-
-    def _accepts(self, size: float, ratio: float) -> bool:
+    def accepts(self, size: float, ratio: float) -> bool:
         """Return whether an attempt is accepted, and set the next step."""
         control = self.controller
-        factor = control.factor(ratio, self.ratio, self.stepper.error_order)
+        factor = control.factor(ratio, self.ratio, self.order)
         if not ratio <= 1.0 and not (size <= control.min_step and math.isfinite(ratio)):
             self.stats.rejected += 1
             self.failed = ratio
@@ -217,6 +178,96 @@ class _Run:
             self.stats.first_step = self.h
         return True
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether there were ``max_steps`` attempts."""
+        return self.stats.accepted + self.stats.rejected >= self.controller.max_steps
+
+    def stuck(self, t: float, t1: float, size: float, end: float, landing: bool) -> Status | None:
+        """Return why a step from ``t`` to ``t1`` on the way to ``end`` cannot advance, if so."""
+        far = max(abs(t), abs(end)) if math.isfinite(end) else abs(t)
+        if (size < 0.25 * self.eps * far and not landing) or t1 == t:
+            return Status.UNDERFLOW if math.isfinite(self.failed) else Status.NON_FINITE
+        return None
+
+    def failure(
+        self, status: Status, t: float, end: float, x: Tensor, where: str = ""
+    ) -> SolveError:
+        """Return the error for a solve that stopped at ``(t, x)`` on the way to ``end``."""
+        return status.error(
+            t=t,
+            t1=end,
+            step=self.tried or self.h,
+            norm=float(rms(x.detach())),
+            steps=self.stats.accepted + self.stats.rejected,
+            where=where,
+        )
+
+
+@dataclass
+class _Run:
+    """The state of one solve."""
+
+    stepper: Stepper
+    x: Tensor
+    times: Sequence[float]
+    controller: Controller
+    on_step: Callable[[Step], None] | None
+    until: Callable[[Step], bool] | None
+    callbacks: Callbacks | None
+
+    def __post_init__(self) -> None:
+        self.t, self.end, self.ended = self.times[0], self.times[-1], False
+        self.sign = 1.0 if self.end > self.t else -1.0
+        self.states, self.pending = [self.x], 1
+        eps = torch.finfo(self.x.dtype).eps
+        self.control = StepControl(self.controller, self.stepper.error_order, eps)
+
+    def begin(self, first_step: float | None, after_jump: bool) -> None:
+        """Start the stepper and choose the first step."""
+        if after_jump:
+            self.t = _neighbour(self.t, self.end, self.x.dtype)
+        self.stepper.start(self.t, self.x)
+        if self.stepper.adaptive:
+            span = self.end - self.t
+            self.control.begin(self.stepper.guess(span) if first_step is None else abs(first_step))
+
+    def jump(self, stop: float) -> None:
+        """Step up to a discontinuity of the field, and restart just after it."""
+        self.advance(stop, short=True)
+        if not self.ended:
+            self.t = _neighbour(stop, self.end, self.x.dtype)
+            self.stepper.start(self.t, self.x)
+
+    def advance(self, stop: float, short: bool = False) -> None:
+        """Step until ``stop``; with ``short``, evaluate the field only before it."""
+        while self.t != stop and not self.ended:
+            size, landing = fit(self.control.h, abs(stop - self.t))
+            signed = self.sign * size
+            if landing:
+                signed = _short_of(stop, self.t, self.x.dtype) if short else stop - self.t
+            t1 = stop if landing else self.t + signed
+            self._check_progress(size, landing, t1)
+            self._call("callback_step", size)
+            x1, ratio = self.stepper.attempt(self.t, signed, self.x)
+            self.control.tried = signed
+            if self.stepper.adaptive and not self.control.accepts(size, ratio):
+                self._call("callback_reject_step", size)
+                continue
+            if self.stepper.adaptive:
+                self._call("callback_accept_step", size)
+            self._take(signed, t1, x1)
+
+    def finish(self) -> Solution:
+        """Check the last state and return the solution."""
+        unchecked = not self.stepper.adaptive and not transforming()  # vmap cannot read numbers
+        if unchecked and not bool(torch.isfinite(self.x.detach()).all()):
+            raise self._failure(Status.NON_FINITE)
+        stats, h = self.control.stats, self.control.h
+        stats.nfe_forward = self.stepper.nfe
+        stats.last_step = h if math.isfinite(h) else None
+        return Solution(self.states, stats)
+
     def _take(self, h: float, t1: float, x1: Tensor) -> None:
         """Record an accepted step: outputs, counts, listener."""
         outputs: list[tuple[int, float]] = []
@@ -228,7 +279,7 @@ class _Run:
             self.states.append(x1 if wanted == t1 else self.stepper.interpolate(theta))
             outputs.append((self.pending, theta))
             self.pending += 1
-        self.stats.accepted += 1
+        self.control.stats.accepted += 1
         step = Step(self.t, h, t1, self.x, x1, tuple(outputs))
         if self.on_step is not None:
             self.on_step(step)
@@ -242,21 +293,12 @@ class _Run:
 
     def _check_progress(self, size: float, landing: bool, t1: float) -> None:
         """Raise if the solve cannot advance or has too many steps."""
-        if self.stats.accepted + self.stats.rejected >= self.controller.max_steps:
+        if self.control.exhausted:
             raise self._failure(Status.MAX_STEPS if self.until is None else Status.NO_EVENT)
-        if not self.stepper.adaptive:
-            return
-        far = max(abs(self.t), abs(self.end)) if math.isfinite(self.end) else abs(self.t)
-        resolution = 0.25 * self.eps * far
-        if (size < resolution and not landing) or t1 == self.t:
-            finite = math.isfinite(self.failed)
-            raise self._failure(Status.UNDERFLOW if finite else Status.NON_FINITE)
+        if self.stepper.adaptive:
+            reason = self.control.stuck(self.t, t1, size, self.end, landing)
+            if reason is not None:
+                raise self._failure(reason)
 
-    def _failure(self, status: Status) -> Exception:
-        return status.error(
-            t=self.t,
-            t1=self.end,
-            step=self.tried or self.h,
-            norm=float(rms(self.x.detach())),
-            steps=self.stats.accepted + self.stats.rejected,
-        )
+    def _failure(self, status: Status) -> SolveError:
+        return self.control.failure(status, self.t, self.end, self.x)
