@@ -106,6 +106,24 @@ def test_ten_million_steps_are_not_listed_before_the_first():
     assert peak < 1e6
 
 
+@pytest.mark.parametrize("adjoint", ["direct", "backsolve"])
+def test_fixed_steps_that_nobody_differentiates_keep_nothing(adjoint):
+    """One kept state per step would be more than five megabytes here."""
+    field, options = torch.nn.Linear(1, 1), {"step_size": 2e-4}
+    function = lambda t, x: field(x)  # noqa: E731
+    grad = torch.enable_grad if adjoint == "backsolve" else torch.no_grad
+    tracemalloc.start()
+    try:
+        with grad():
+            x = snopt.odeint(function, torch.ones(1), [0.0, 1.0], method="euler", options=options,
+                             adjoint=adjoint, adjoint_params=tuple(field.parameters()))  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert torch.isfinite(x).all()
+    assert peak < 1e6
+
+
 def test_a_users_grid_is_followed():
     seen = []
 

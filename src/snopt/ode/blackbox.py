@@ -90,7 +90,8 @@ class _Counted:
         """Evaluate the field."""
         self.calls += 1
         if self.calls > self.limit:
-            raise _failure(Status.MAX_STEPS, x, (float(t), self.times[-1]))
+            where = f"after {self.calls - 1:,} evaluations "
+            raise _failure(Status.MAX_STEPS, x, (float(t), self.times[-1]), where)
         return self.field(t, x)
 
 
@@ -128,7 +129,7 @@ def _reported(x0: Tensor, times: Sequence[float]) -> Iterator[None]:
         raise
 
 
-def _failure(status: Status, x: Tensor, times: Sequence[float]) -> Exception:
+def _failure(status: Status, x: Tensor, times: Sequence[float], where: str = "") -> Exception:
     # torchdiffeq does not report the time it reached, so ``times[0]`` is mostly the start.
     norm = float(rms(x.detach()))
-    return status.error(t=times[0], t1=times[-1], step=math.nan, norm=norm, steps=0)
+    return status.error(t=times[0], t1=times[-1], step=math.nan, norm=norm, steps=0, where=where)

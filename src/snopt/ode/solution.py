@@ -87,14 +87,15 @@ class Status(Enum):
     ) -> errors.SolveError:
         """Return the exception for a solve that stopped at ``t`` on the way to ``t1``.
 
-        ``t1`` is infinite if the solve should end at an event, ``steps`` counts attempts, and
-        ``where`` is put in front of the message.
+        ``t1`` is infinite if the solve should end at an event. ``step`` is NaN if it is not known,
+        ``steps`` counts attempts, and ``where`` is put in front of the message.
         """
         kind, reason = self.value
         goal = f"{t1:.6g}" if math.isfinite(t1) else "an event"
         size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
+        attempt = "" if math.isnan(step) else f", step {step:.3g} (attempt {steps})"
         message = (
-            f"{where}at t = {t:.6g} on the way to {goal}, step {step:.3g} (attempt {steps}), "
+            f"{where}at t = {t:.6g} on the way to {goal}{attempt}, "
             f"state of root mean square {size}: {reason}."
         )
         error: errors.SolveError = kind(message, t=t, step=step, norm=norm)
