@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from snopt.adjoint.adjoints import Direct, adjoint_named
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.ownership import check_owned
-from snopt.adjoint.request import Adjoint, Request, edge_field
+from snopt.adjoint.request import Adjoint, Request, autocast_dtype, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
 from snopt.base.context import Context, detached, moving, with_context
 from snopt.base.errors import GradientError
@@ -113,10 +113,8 @@ def differentiable_solve(
     if len(times) == 1:
         stats.reset()
         return [x0], packing
-    device = x0.device
     if x0.numel() == 0:
         return _empty_batch(with_context(func, context), x0, times, packing, stats), packing
-    cast = torch.is_autocast_enabled(device.type)
     if transforming():
         adjoint, observer = _under_transform(adjoint), None
     if params is None:
@@ -125,13 +123,13 @@ def differentiable_solve(
     if context is not None:
         given = (*given, *moving(context))
         context = context if adjoint.higher else detached(context, leaves=True)
-    checked = edge_field(func, packing, x0.dtype, cast, context)
+    checked = edge_field(func, packing, x0, context)
     if params is not None and not adjoint.higher:
         checked = _owned(func, checked, (*params, *moving(context)))
     request = Request(
         func, checked, packing, times, settings, settings,
         stats=stats, totals=totals, first_step=first_step, observer=observer,
-        autocast=torch.get_autocast_dtype(device.type) if cast else None, context=context,
+        autocast=autocast_dtype(x0.device), context=context,
     )  # fmt: skip
     if replay is None:
         request.settings = settings.calling(Callbacks.of(func, packing.unpack))
@@ -153,8 +151,7 @@ def differentiable_solve(
 def _empty_batch(func: Field, x0: Tensor, times: Sequence[float], packing: Packing,
                  stats: SolveStats) -> list[Tensor]:  # fmt: skip
     """Return the states of an empty batch; their gradients are zero, as of torch's layers."""
-    field = edge_field(func, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
-    slope = field(time_tensor(times[0], x0), x0)
+    slope = edge_field(func, packing, x0)(time_tensor(times[0], x0), x0)
     stats.reset()
     stats.nfe_forward = stats.solves = 1
     return [x0, *(x0 + slope for _ in times[1:])]

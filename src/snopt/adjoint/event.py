@@ -99,7 +99,7 @@ def _search(func: Field, bound: Field, x0: Tensor, times: Sequence[float],
             packing: Packing) -> Event:  # fmt: skip
     """Find the event without a tape."""
     settings = settings.calling(Callbacks.of(func, packing.unpack))
-    field = edge_field(bound, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
+    field = edge_field(bound, packing, x0)
     single = combined(event_fn, time_tensor(times[0], x0), packing.unpack(x0))
 
     def event(t: Tensor, x: Tensor) -> Tensor:
@@ -137,8 +137,7 @@ def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, even
     now = single(t, packing.unpack(live))
     if not now.requires_grad:
         return event_t, solution
-    cast = torch.is_autocast_enabled(path.device.type)
-    field = edge_field(func, packing, path.dtype, cast, context)
+    field = edge_field(func, packing, path, context)
     with torch.no_grad():
         slope = field(t, live.detach())
     time, x = t.clone().requires_grad_(), live.detach().requires_grad_()

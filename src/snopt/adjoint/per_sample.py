@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from snopt.adjoint.adjoints import adjoint_named
@@ -55,8 +54,7 @@ def odeint_per_sample(
     if y0.numel() == 0:
         return odeint(func, y0, t, rtol=rtol, atol=atol, method=method, options=options)  # type: ignore[no-any-return]
     packing = Packing.of(y0)
-    cast = torch.is_autocast_enabled(y0.device.type)
-    field = edge_field(func, packing, y0.dtype, cast)
+    field = edge_field(func, packing, y0)
     times = read_times(t)
     if len(times) == 1:
         return y0[None]

@@ -167,14 +167,23 @@ class Request:
             raise failure
 
 
-def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool,
-               context: Context = None) -> TensorField:  # fmt: skip
-    """Return the field on packed states; its first output is checked.
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the dtype of autocast on a device, or None if it is not active."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return None
 
-    With ``cast`` (autocast is active) outputs of lower precision are converted to ``dtype``, so
-    that states, errors and sums keep the precision of the state.
+
+def edge_field(
+    field: Field, packing: Packing, like: Tensor, context: Context = None
+) -> TensorField:
+    """Return the field on packed states such as ``like``; its first output is checked.
+
+    Under autocast, outputs of lower precision are converted, so that states, errors and sums keep
+    the precision of the state.
     """
-    more = extra(context)
+    more, dtype, cast = extra(context), like.dtype, autocast_dtype(like.device) is not None
     inner = packing.wrap(with_context(field, context))
     checked = False
 

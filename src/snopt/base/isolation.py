@@ -47,7 +47,7 @@ class RandomState:
     def __init__(self, device: torch.device) -> None:
         self._cpu = torch.default_generator.get_state()
         self._device, self._own = device, None
-        if device.type != "cpu":
+        if device.type not in ("cpu", "meta"):
             self._own = torch.get_device_module(device).get_rng_state(device)
 
     def restore(self) -> None:
