@@ -45,4 +45,5 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def time_tensor(t: float, like: Tensor) -> Tensor:
     """Return a time as the 0-d tensor that a field on states such as ``like`` receives."""
-    return torch.tensor(t, dtype=real_dtype(like.dtype), device=like.device)
+    # Unlike torch.tensor, torch.full does not make the host wait for the device.
+    return torch.full((), t, dtype=real_dtype(like.dtype), device=like.device)
