@@ -18,7 +18,7 @@ from snopt.ode.interpolation import polynomials
 from snopt.ode.runge_kutta import first_guess, second_guess
 from snopt.ode.settings import Settings
 from snopt.ode.solution import SolveStats, Status
-from snopt.ode.solve import StepControl, fit
+from snopt.ode.solve import StepControl, fit, outputs_in
 from snopt.ode.step import StageList, Tolerance, combine_errors
 from snopt.ode.tableau import Tableau
 
@@ -150,35 +150,28 @@ class PerSample:
     def _collect(self, stages: StageList, accepted: Sequence[bool], t: Tensor, h: Tensor,
                  x1: Tensor) -> None:  # fmt: skip
         """Store the states at the requested times inside or at the end of accepted steps."""
-        ends: list[int] = []
-        inside: list[tuple[int, float]] = []
-        end_places, inside_places = [], []
+        ends: list[tuple[int, float, int]] = []  # sample, theta, place in the result
+        inside: list[tuple[int, float, int]] = []
         for i, sample in enumerate(self.samples):
-            while accepted[i] and sample.pending < len(self.times):
-                wanted = self.times[sample.pending]
-                if (wanted - sample.t1) * self.sign > 0.0:
-                    break
-                place = (sample.pending - 1) * len(self.stats) + sample.index
-                if wanted == sample.t1:
-                    ends.append(i)
-                    end_places.append(place)
-                else:
-                    inside.append((i, (wanted - sample.t) / sample.h))
-                    inside_places.append(place)
-                sample.pending += 1
+            if accepted[i]:
+                found = outputs_in(self.times, sample.pending, sample.t, sample.h, sample.t1)
+                sample.pending += len(found)
+                for index, theta in found:
+                    place = (index - 1) * len(self.stats) + sample.index
+                    (ends if theta == 1.0 else inside).append((i, theta, place))
         if ends:
-            self.outputs.append(x1[ends])
-            self.places += end_places
+            self.outputs.append(x1[[i for i, _, _ in ends]])
         if inside:
             for i in range(len(stages.items), len(self.tableau.c)):
                 self._stage(stages, i, t, h)
-            self.outputs.append(self._dense(stages, inside, h))
-            self.places += inside_places
+            at, thetas, _ = zip(*inside, strict=True)
+            self.outputs.append(self._dense(stages, list(at), thetas, h))
+        self.places += [place for _, _, place in ends + inside]
 
-    def _dense(self, stages: StageList, inside: Sequence[tuple[int, float]], h: Tensor) -> Tensor:
-        """Return the states of samples at positions inside their steps."""
-        at = [i for i, _ in inside]
-        weights = zip(*(polynomials(self.tableau.dense, theta) for _, theta in inside), strict=True)
+    def _dense(self, stages: StageList, at: list[int], thetas: Sequence[float],
+               h: Tensor) -> Tensor:  # fmt: skip
+        """Return the states of the samples ``at`` at positions inside their steps."""
+        weights = zip(*(polynomials(self.tableau.dense, theta) for theta in thetas), strict=True)
         total = sum(self._column(w) * k[at] for w, k in zip(weights, stages.items, strict=True))
         return self.x[at] + h[at] * total
 

@@ -60,6 +60,23 @@ def fit(h: float, remaining: float) -> tuple[float, bool]:
     return h, False
 
 
+def outputs_in(times: Sequence[float], first: int, t: float, h: float,
+               t1: float) -> list[tuple[int, float]]:  # fmt: skip
+    """Return ``(index, theta)`` of the times, from ``first`` on, in a step from ``t`` to ``t1``.
+
+    Example:
+        >>> outputs_in([0.0, 0.25, 0.5, 1.0], 1, 0.0, 0.5, 0.5)
+        [(1, 0.5), (2, 1.0)]
+    """
+    found = []
+    for index in range(first, len(times)):
+        wanted = times[index]
+        if (wanted - t1) * h > 0.0:
+            break
+        found.append((index, 1.0 if wanted == t1 else (wanted - t) / h))
+    return found
+
+
 def solve(
     stepper: Stepper,
     x0: Tensor,
@@ -219,7 +236,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.t, self.end, self.ended = self.times[0], self.times[-1], False
         self.sign = 1.0 if self.end > self.t else -1.0
-        self.states, self.pending = [self.x], 1
+        self.states = [self.x]
         eps = torch.finfo(self.x.dtype).eps
         self.control = StepControl(self.controller, self.stepper.error_order, eps)
 
@@ -270,15 +287,9 @@ class _Run:
 
     def _take(self, h: float, t1: float, x1: Tensor) -> None:
         """Record an accepted step: outputs, counts, listener."""
-        outputs: list[tuple[int, float]] = []
-        while self.pending < len(self.times):
-            wanted = self.times[self.pending]
-            if (wanted - t1) * self.sign > 0.0:
-                break
-            theta = 1.0 if wanted == t1 else (wanted - self.t) / h
-            self.states.append(x1 if wanted == t1 else self.stepper.interpolate(theta))
-            outputs.append((self.pending, theta))
-            self.pending += 1
+        outputs = outputs_in(self.times, len(self.states), self.t, h, t1)
+        for _, theta in outputs:
+            self.states.append(x1 if theta == 1.0 else self.stepper.interpolate(theta))
         self.control.stats.accepted += 1
         step = Step(self.t, h, t1, self.x, x1, tuple(outputs))
         if self.on_step is not None:
