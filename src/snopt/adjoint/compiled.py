@@ -226,7 +226,7 @@ class CompiledCheckpoint(Adjoint):
         reason = str(failure).strip().splitlines() or [type(failure).__name__]
         warnings.warn(
             f"compile=True: the steps of {type(self._field).__name__} could not be compiled "
-            f"({type(failure).__name__}: {reason[0]}); continuing without the compiler.",
+            f"({type(failure).__name__}: {reason[0]}); going on without the compiler.",
             RuntimeWarning,
             stacklevel=2,
         )
