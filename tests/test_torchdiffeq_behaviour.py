@@ -1,5 +1,7 @@
 """What torchdiffeq's users rely on, compared with torchdiffeq itself."""
 
+import time
+
 import pytest
 import torch
 import torchdiffeq
@@ -273,7 +275,7 @@ def test_a_black_box_that_gives_up_raises(adjoint):
 @pytest.mark.filterwarnings("ignore")
 def test_a_solve_by_scipy_without_an_end_is_ended():
     """Near the pole LSODA's steps no longer change the time."""
-    with pytest.raises(MaxStepsExceeded) as caught:
+    with pytest.raises(MaxStepsExceeded, match="after 1,000 evaluations") as caught:
         snopt.odeint(lambda t, x: x * x, torch.ones(1), [0.0, 2.0], method="scipy_solver",
                      options={"max_num_steps": 200})  # fmt: skip
     assert caught.value.t == pytest.approx(1.0, abs=0.1)
@@ -301,6 +303,34 @@ def test_black_boxes_bound_their_evaluations(method, options, monkeypatch):
     with pytest.raises(MaxStepsExceeded, match="max_num_steps"):
         snopt.odeint(stiff, x0, [0.0, 1.0], method=method, options=options)
     assert calls <= 200
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("adaptive_heun", {}), ("fehlberg2", {}), ("scipy_solver", {"solver": "RK45"})],
+)
+def test_black_boxes_give_up_in_bounded_time_with_default_settings(method, options):
+    """About three seconds of computing time; before there was a limit, more than thirty."""
+    x0, begin = torch.ones(1, dtype=torch.float64), time.process_time()
+    with pytest.raises(MaxStepsExceeded, match="max_num_steps"):
+        snopt.odeint(lambda t, x: -1e8 * x, x0, [0.0, 1.0], method=method, options=options)
+    assert time.process_time() - begin < 20.0
+
+
+def test_scipy_solves_a_stiff_problem_with_its_default_method():
+    calls = 0
+
+    def stiff(t, x):
+        nonlocal calls
+        calls += 1
+        return -1e8 * (x - 2.0)
+
+    x0 = torch.ones(1, dtype=torch.float64)
+    x = snopt.odeint(stiff, x0, [0.0, 1.0], method="scipy_solver")
+    assert x[-1].item() == pytest.approx(2.0)
+    assert calls < 1000
 
 
 def test_torchdiffeqs_own_assertions_become_our_errors():

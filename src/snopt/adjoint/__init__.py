@@ -1,4 +1,4 @@
-"""Turning a solve into something that autograd can differentiate."""
+"""Differentiable solves: adjoints, ``odeint`` and the NeuralODE block."""
 
 from snopt.adjoint.adjoints import Backsolve, Checkpoint, Direct, Reversible
 from snopt.adjoint.block import NeuralODE

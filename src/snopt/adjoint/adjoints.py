@@ -1,7 +1,7 @@
-"""The four adjoints as values: what ``adjoint=`` of a block or of ``odeint`` takes.
+"""The four adjoints: the values of ``adjoint=`` of a block or of ``odeint``.
 
-An adjoint says how to solve so that autograd can differentiate the result. Strings stand for the
-default ones: ``"checkpoint"``, ``"backsolve"``, ``"reversible"``, ``"direct"``.
+The strings ``"checkpoint"``, ``"backsolve"``, ``"reversible"`` and ``"direct"`` are shorthands for
+the adjoints with default settings.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint.backsolve import solve_backsolve
+from snopt.adjoint.backsolve import Backsolved
 from snopt.adjoint.checkpoint import solve_checkpoint
 from snopt.adjoint.compiled import CompiledCheckpoint
 from snopt.adjoint.direct import solve_direct
 from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.request import Adjoint, Request
-from snopt.adjoint.reversible import solve_reversible
+from snopt.adjoint.reversible import Reversed
 from snopt.adjoint.tape_budget import steps_to_keep
 from snopt.base.errors import InvalidOption, unknown
 from snopt.ode.callbacks import Callbacks
-from snopt.ode.settings import LEAPFROG, Settings
+from snopt.ode.options import LEAPFROG
+from snopt.ode.settings import Settings
 
 
 @dataclass(frozen=True)
 class Checkpoint(Adjoint):
-    """One state a step is kept, and the tape of the last steps; the rest is run again.
+    """Keep one state per step and the tapes of the last steps; run the others again.
 
     The gradient is exact for the computed solution.
 
     Attributes:
-        keep: Last steps whose tape is kept; None keeps as many as fit into 256 MiB.
+        keep: number of last steps whose tape is kept; None keeps as many as fit into 256 MiB.
 
     Example:
         >>> Checkpoint(keep=-1)
@@ -46,7 +47,6 @@ class Checkpoint(Adjoint):
     name: ClassVar[str] = "checkpoint"
 
     def __post_init__(self) -> None:
-        """Check the number."""
         if self.keep is not None and (not isinstance(self.keep, int) or self.keep < 0):
             raise InvalidOption(
                 f"keep = {self.keep!r} must be a number of steps, or None for as many as fit into "
@@ -54,14 +54,9 @@ class Checkpoint(Adjoint):
             )
 
     def fitted(self, settings: Settings) -> Adjoint:
-        """The adjoint that solves with these settings.
+        """Return this adjoint; for a black box Direct, or Backsolve if it has no tape.
 
-        Args:
-            settings: How to solve.
-
-        Returns:
-            Itself; for a black box, whose steps cannot be run again one by one, its own tape,
-            which is as exact, or ``backsolve`` where it has none.
+        The steps of a black box cannot be run again one by one. Its own tape is as exact.
         """
         if not settings.black_box:
             return super().fitted(settings)
@@ -73,32 +68,15 @@ class Checkpoint(Adjoint):
         return Backsolve() if settings.method == "scipy_solver" else Direct()
 
     def compiled(self, field: nn.Module, settings: Settings) -> Adjoint:
-        """The same adjoint with compiled steps.
-
-        Args:
-            field: The module whose steps to compile.
-            settings: How to solve.
-
-        Returns:
-            An adjoint.
-        """
+        """Return this adjoint with compiled steps, or raise InvalidOption if it has none."""
         if settings.tableau is None or not settings.tableau.fsal:
             return super().compiled(field, settings)
         return CompiledCheckpoint(field, settings, self.keep)
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve, keeping what the backward pass needs.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Parameters to differentiate for.
-
-        Returns:
-            States at the requested times, the initial one first.
-        """
+        """Solve and keep what the backward pass needs; see :meth:`Adjoint.solve`."""
         if not torch.is_grad_enabled():
-            return solve_direct(request, x0, ())  # nothing to keep for a backward pass
+            return solve_direct(request, x0)
         request.keep = steps_to_keep(request, x0, params, self.keep)
         return solve_checkpoint(request, x0, params, EAGER)
 
@@ -107,18 +85,18 @@ class Checkpoint(Adjoint):
 class Backsolve(Adjoint):
     """The adjoint sensitivity method: memory independent of the number of steps.
 
-    The state is integrated again on the way back, by its own method if one is given. What is None
-    is as in the forward pass.
+    The backward pass integrates the state again. An attribute that is None has the value of the
+    forward pass.
 
     Attributes:
-        method: Backward method.
-        rtol: Relative tolerance backward.
-        atol: Absolute tolerance backward.
-        options: Options of the backward method, which must be given (if only ``{}``) with another
-            method than forward where that has options. ``"norm"`` is a function of the adjoint
-            state ``(0, x, Q_x)``, or ``"seminorm"``: the parameters take no part in the error
-            control, which is always so here.
-        nodes: Gauss nodes a step for the parameter gradient; None chooses by the method's order.
+        method: backward method.
+        rtol: relative tolerance of the backward pass.
+        atol: absolute tolerance of the backward pass.
+        options: options of the backward method. They are required (possibly ``{}``) if the methods
+            differ and the forward method has options. ``"norm"`` is a function of the adjoint
+            state ``(0, x, Q_x)``, or ``"seminorm"``: the parameters take no part in error control,
+            which is always so here.
+        nodes: Gauss nodes per step for the parameter gradient; None depends on the method's order.
     """
 
     method: str | None = None
@@ -129,34 +107,16 @@ class Backsolve(Adjoint):
     name: ClassVar[str] = "backsolve"
 
     def __post_init__(self) -> None:
-        """Check the number of nodes."""
         if self.nodes is not None and (not isinstance(self.nodes, int) or self.nodes < 1):
             raise InvalidOption(f"nodes = {self.nodes!r} must be a positive number of nodes.")
 
     def fitted(self, settings: Settings) -> Adjoint:
-        """Itself, its options checked.
-
-        Args:
-            settings: How the way there is solved.
-
-        Returns:
-            The adjoint.
-        """
+        """Return this adjoint after checking its options."""
         self.backward(settings)
         return super().fitted(settings)
 
     def backward(self, forward: Settings) -> Settings:
-        """How to solve on the way back.
-
-        Args:
-            forward: How the way there is solved.
-
-        Returns:
-            The settings.
-
-        Raises:
-            InvalidOption: Options of the forward method are no options of another one.
-        """
+        """Return the settings of the backward pass."""
         rtol = forward.rtol if self.rtol is None else self.rtol
         atol = forward.atol if self.atol is None else self.atol
         method = self.method or forward.method
@@ -165,37 +125,28 @@ class Backsolve(Adjoint):
         if self.options is None and forward.options:
             raise InvalidOption(
                 f"options={forward.options} are those of method={forward.method!r}; for the "
-                f"backward method {method!r} give adjoint_options={{...}} as well, if only {{}}."
+                f"backward method {method!r} pass adjoint_options={{...}} too, possibly {{}}."
             )
         own = {k: v for k, v in (self.options or {}).items() if (k, v) != ("norm", "seminorm")}
         settings = Settings.parse(method, rtol, atol, own)
         return settings.replaced(norm=forward.norm, adjoint_norm=settings.norm)
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve, keeping only the outputs.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Parameters to differentiate for.
-
-        Returns:
-            States at the requested times, the initial one first.
-        """
+        """Solve and keep only the outputs; see :meth:`Adjoint.solve`."""
         if not torch.is_grad_enabled():
-            return solve_direct(request, x0, ())
+            return solve_direct(request, x0)
         callbacks = Callbacks.of(request.func, request.packing.unpack, "_adjoint")
         request.backward = self.backward(request.settings).calling(callbacks)
         request.nodes = self.nodes
-        return solve_backsolve(request, x0, params)
+        return [x0, *Backsolved.apply(request, x0, *params)]
 
 
 @dataclass(frozen=True)
 class Reversible(Adjoint):
-    """Constant memory and an exact gradient, by a leapfrog that can be undone.
+    """Constant memory and an exact gradient, by a leapfrog method that can be inverted.
 
     Attributes:
-        eta: Damping, above 0.5 and at most 1.
+        eta: damping, above 0.5 and at most 1.
     """
 
     eta: float = 1.0
@@ -203,22 +154,12 @@ class Reversible(Adjoint):
     default_method: ClassVar[str] = LEAPFROG
 
     def __post_init__(self) -> None:
-        """Check the damping."""
         if not 0.5 < self.eta <= 1.0:
             raise InvalidOption(f"eta = {self.eta} must be above 0.5 and at most 1.")
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve by the leapfrog.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Parameters to differentiate for.
-
-        Returns:
-            States at the requested times, the initial one first.
-        """
-        return solve_reversible(request, x0, params, self.eta)
+        """Solve by the leapfrog; see :meth:`Adjoint.solve`."""
+        return [x0, *Reversed.apply(request, self.eta, x0, *params)]
 
 
 @dataclass(frozen=True)
@@ -229,17 +170,8 @@ class Direct(Adjoint):
     higher: ClassVar[bool] = True
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve on autograd's tape.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Not needed: the tape finds them.
-
-        Returns:
-            States at the requested times, the initial one first.
-        """
-        return solve_direct(request, x0, params)
+        """Solve on autograd's tape; see :meth:`Adjoint.solve`."""
+        return solve_direct(request, x0)
 
 
 ADJOINTS: dict[str, Adjoint] = {
@@ -248,17 +180,7 @@ ADJOINTS: dict[str, Adjoint] = {
 
 
 def adjoint_named(adjoint: str | Adjoint) -> Adjoint:
-    """The adjoint that a user means.
-
-    Args:
-        adjoint: An adjoint, or the name of a default one.
-
-    Returns:
-        The adjoint.
-
-    Raises:
-        UnknownName: No adjoint of that name.
-        TypeError: Neither an adjoint nor a name.
+    """Return the adjoint for a value of ``adjoint=``.
 
     Example:
         >>> adjoint_named("checkpoint")

@@ -1,4 +1,4 @@
-"""The NeuralODE block: a solve as an ordinary module."""
+"""The NeuralODE block: a solve as a module."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint.dispatch import (
-    differentiable_solve,
-    find_params,
-    read_solver,
-    refuse_removed,
-)
+from snopt.adjoint.dispatch import differentiable_solve, find_params, read_solver, refuse_removed
 from snopt.adjoint.numbers import ModuleWithNumbers
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
@@ -30,19 +25,19 @@ from snopt.ode.solution import SolveStats
 class NeuralODE(ModuleWithNumbers):
     r"""The map from :math:`x(t_0)` to :math:`x(t_1)` along :math:`\dot x = F(t, x, \theta)`.
 
-    The step that turned out right for the beginning of one call opens the next (``carry_step``),
-    which saves the evaluations that would guess it. The horizon and the carried step are part
-    of the ``state_dict``, so that a restored run goes on exactly where it stopped. Both are in
-    double precision, whatever the model is cast to.
+    Each call starts with the step size of the previous one (``carry_step``), which saves the
+    evaluations of a guess. The horizon and the carried step are part of the ``state_dict``, so a
+    restored run continues exactly where it stopped. Both keep double precision when the model is
+    cast.
 
     Attributes:
-        field: The user's field.
-        t0: Start time.
-        adjoint: How a solve is differentiated.
-        stats: Counts of the latest call; those of the backward pass arrive with it.
-        totals: Counts of all calls since ``totals.reset()``.
-        observer: When set, calls in training mode tell it of nodes along the path during their
-            backward pass.
+        field: the user's field.
+        t0: start time.
+        adjoint: how a solve is differentiated.
+        stats: counts of the latest call, including its backward pass once it has run.
+        totals: counts of all calls since ``totals.reset()``.
+        observer: if set, receives nodes along the path during the backward pass of calls in
+            training mode.
     """
 
     horizon_buffer: Tensor
@@ -63,24 +58,23 @@ class NeuralODE(ModuleWithNumbers):
         carry_step: bool = True,
         **removed: Any,
     ) -> None:
-        """Make a block.
+        """Create a block.
 
         Args:
-            field: A module with ``forward(t, x)``, or ``forward(t, x, context)`` if calls have a
+            field: a module with ``forward(t, x)``, or ``forward(t, x, context)`` if calls have a
                 context; ``t`` is a 0-d tensor, ``x`` a tensor or a nested tuple of tensors.
-            horizon: End time ``t1`` of the solve (T in the paper), before or after ``t0``.
-            t0: Start time.
-            rtol: Relative tolerance.
-            atol: Absolute tolerance.
-            method: Solver; default dopri5, or the leapfrog under ``adjoint="reversible"``.
-            adjoint: :class:`snopt.Checkpoint`, :class:`snopt.Backsolve`,
-                :class:`snopt.Reversible` or :class:`snopt.Direct`; or ``"checkpoint"``, ... for
-                one with its defaults.
-            options: The solver's options, as for :func:`snopt.odeint`.
-            compile: Compile whole steps and their pull-backs; adaptive native methods under
-                ``adjoint="checkpoint"`` only. Falls back to eager with one warning.
-            carry_step: Start with the step size of the call before.
-            **removed: Answered with a TypeError.
+            horizon: end time ``t1`` of the solve (T in the paper), before or after ``t0``.
+            t0: start time.
+            rtol: relative tolerance.
+            atol: absolute tolerance.
+            method: see :func:`snopt.odeint`; default dopri5, or the leapfrog under
+                ``adjoint="reversible"``.
+            adjoint: see :func:`snopt.odeint`.
+            options: see :func:`snopt.odeint`.
+            compile: compile whole steps and their pull-backs, for dopri5, tsit5 and bosh3 under
+                ``adjoint="checkpoint"``. If compilation fails, the block warns and runs eagerly.
+            carry_step: start with the step size of the previous call.
+            **removed: removed arguments raise a TypeError with advice.
 
         Example:
             >>> class Decay(nn.Module):
@@ -94,8 +88,8 @@ class NeuralODE(ModuleWithNumbers):
         refuse_removed(removed)
         if not isinstance(field, nn.Module):
             raise TypeError(
-                f"field is a {type(field).__name__}; wrap it in an nn.Module so that its "
-                "parameters are found, or use snopt.odeint."
+                f"field is a {type(field).__name__}; wrap it in an nn.Module, which makes its "
+                "parameters known, or use snopt.odeint."
             )
         self.field, self.t0, self.carry_step = field, float(t0), carry_step
         self.add_number("horizon", 0.0)
@@ -117,10 +111,7 @@ class NeuralODE(ModuleWithNumbers):
 
     @property
     def horizon(self) -> float:
-        """End time ``t1``; set it to change the next call.
-
-        Returns:
-            The horizon.
+        """End time ``t1``; assign to it to change the next call.
 
         Example:
             >>> block = NeuralODE(nn.Identity(), horizon=2.0)
@@ -135,8 +126,7 @@ class NeuralODE(ModuleWithNumbers):
         value = float(value)
         if not math.isfinite(value) or value == self.t0:
             raise InvalidTimes(
-                f"horizon = {value} with t0 = {self.t0}: the solve would have no length; choose a "
-                "finite horizon different from t0."
+                f"horizon = {value} with t0 = {self.t0}; choose a finite horizon different from t0."
             )
         self.set_number("horizon", value)
 
@@ -146,15 +136,13 @@ class NeuralODE(ModuleWithNumbers):
         """Solve from ``x``.
 
         Args:
-            x: State at the start.
-            t: None for the state at the horizon; or times, the start first, for the states at
-                all of them.
-            context: Given to the field as its third argument: tensors in any nesting of tuples,
-                lists and dictionaries. Gradients flow to those that require one.
+            x: state at the start.
+            t: requested times, the start first; None requests the state at the horizon only.
+            context: third argument of the field, as for :func:`snopt.odeint`.
 
         Returns:
-            ``x(t1)`` in the structure of ``x``; with ``t``, the states stacked on a new first
-            axis of every part, as :func:`snopt.odeint` returns them.
+            ``x(t1)`` in the structure of ``x``; with ``t``, the states as :func:`snopt.odeint`
+            returns them.
         """
         self.stats = SolveStats()
         watched = self.training and torch.is_grad_enabled()
@@ -168,15 +156,11 @@ class NeuralODE(ModuleWithNumbers):
         )  # fmt: skip
         if self.training and self.carry_step and not transforming():
             self.set_number("carried", self.stats.first_step or carried)
-        # Copies either way, so that what follows may change them in place (nn.ReLU(inplace=True)).
+        # Copies either way: later layers may change them in place (nn.ReLU(inplace=True)).
         return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
 
     def extra_repr(self) -> str:
-        """What ``print(block)`` says besides the field.
-
-        Returns:
-            The settings that matter most.
-        """
+        """Return the settings that ``print(block)`` shows."""
         settings = self._settings
         return (
             f"t0={self.t0}, horizon={self.horizon:g}, method={settings.method!r}, "

@@ -6,17 +6,9 @@ from torch import nn
 
 from snopt.adjoint.block import NeuralODE
 
-__all__ = ["blocks_of"]
-
 
 def blocks_of(*modules: nn.Module) -> list[NeuralODE]:
-    """List the blocks among modules and their submodules, each once.
-
-    Args:
-        *modules: Models, or blocks.
-
-    Returns:
-        The blocks, in the order of the modules.
+    """Return the blocks among modules and their submodules, each once and in order.
 
     Example:
         >>> block = NeuralODE(nn.Identity())

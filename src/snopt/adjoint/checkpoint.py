@@ -1,12 +1,11 @@
-"""The checkpointed discrete adjoint: the default.
+"""The checkpointed discrete adjoint, the default.
 
-Forward, the state at the start of every accepted step is kept and nothing else, except that
-the last ``keep`` steps keep their tape (see :mod:`snopt.adjoint.tape_budget`). Backward, one
-step at a time is run again, unless its tape was kept, and pulled back through its stages. The
-gradient is exact for the discretised solution, the backward pass has no error control and
-rejects nothing, and memory is one state a step.
+The forward pass keeps the state at the start of every accepted step, and the tapes of the last
+``keep`` steps (:mod:`snopt.adjoint.tape_budget`). The backward pass runs one step at a time again,
+unless its tape was kept, and pulls the cotangent back through its stages. The gradient is exact
+for the discretised solution, and memory is one state per step.
 
-How a step is run and pulled back is left to a :class:`StepRunner`: eagerly, stage by stage
+A :class:`StepRunner` runs a step and pulls back through it: eagerly, stage by stage
 (:mod:`snopt.adjoint.eager_steps`), or compiled (:mod:`snopt.adjoint.compiled_steps`).
 """
 
@@ -29,27 +28,30 @@ from snopt.ode.solve import Step
 
 
 class TapingStepper(Stepper, Protocol):
-    """A stepper that keeps the tape of the steps for which :meth:`Request.tapes` says so."""
+    """A stepper that keeps tapes of the steps that :meth:`Request.tapes` selects."""
 
     def tape(self) -> Any:
-        """What a runner needs to pull back through the step tried last; None if nothing."""
+        """Return what the runner needs to pull back through the last attempt, or None."""
 
 
 class StepRunner(Protocol):
-    """How a step is run forward and pulled back.
+    """Runs steps and pulls cotangents back through them.
 
     Attributes:
-        repeats: Whether a step that drew random numbers can be run again with the same ones.
+        repeats: whether a step that drew random numbers can be run again with the same ones.
     """
 
     repeats: bool
 
     def stepper(self, request: Request, x0: Tensor) -> TapingStepper:
-        """A stepper for one solve."""
+        """Return a stepper for one solve."""
 
     def pull(self, step: StepPullback, cotangent: Tensor, inside: Sequence[tuple[float, Tensor]],
              gradient: GradientSum, on_stage: StageListener | None) -> Tensor:  # fmt: skip
-        """Pull back through a step, of which ``step.kept`` is what :meth:`tape` gave."""
+        """Pull back through a step as :meth:`StepPullback.pull` does.
+
+        ``step.kept`` is what :meth:`TapingStepper.tape` returned.
+        """
 
 
 class CannotRepeat(Exception):
@@ -58,12 +60,10 @@ class CannotRepeat(Exception):
 
 @dataclass(frozen=True)
 class StepMark:
-    """What is remembered of an accepted step, apart from its state.
+    """An accepted step without its states.
 
     Attributes:
-        t: Start.
-        h: Signed step.
-        outputs: ``(index, theta)`` of the requested times that the step serves.
+        outputs: ``(index, theta)`` of the requested times in the step.
     """
 
     t: float
@@ -72,32 +72,14 @@ class StepMark:
 
     @property
     def dense(self) -> bool:
-        """Whether a requested time lies strictly inside."""
+        """Whether a requested time lies strictly inside the step."""
         return any(theta != 1.0 for _, theta in self.outputs)
 
 
 class _Checkpoint(torch.autograd.Function):
-    """Solve forward; pull back step by step."""
-
     @staticmethod
     def forward(ctx: Any, request: Request, runner: StepRunner, x0: Tensor, *params: Tensor) -> Any:
-        """Solve and keep the state at the start of every accepted step.
-
-        Args:
-            ctx: Autograd's context.
-            request: The solve.
-            runner: How steps are run.
-            x0: Packed initial state.
-            *params: Parameters.
-
-        Returns:
-            States at the requested times after the first.
-
-        Raises:
-            CannotRepeat: The backward pass would have to repeat random numbers, and the runner
-                cannot.
-        """
-        x0 = x0.detach()  # like every later state, so that one compiled version serves all
+        x0 = x0.detach()  # like every later state, so that all share one compiled version
         marks: list[StepMark] = []
         starts: list[Tensor] = []
         kept: list[Any] = []
@@ -112,10 +94,7 @@ class _Checkpoint(torch.autograd.Function):
                 # Steps that draw no random numbers can be run again from their states alone.
                 kept[-request.keep - 1] = None
 
-        solution = request.settings.run(
-            stepper, x0, request.times,
-            first_step=request.first_step, on_step=remember, grid=request.grid,
-        )  # fmt: skip
+        solution = request.run(stepper, x0, on_step=remember)
         if not runner.repeats and _runs_again(request, marks, kept) and before.moved():
             raise CannotRepeat("the field draws random numbers, which cannot be drawn again")
         request.took(solution.stats)
@@ -127,25 +106,12 @@ class _Checkpoint(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        """Pull the cotangents back, last step first.
-
-        Args:
-            ctx: Autograd's context.
-            *gradients: Cotangents of the outputs; None for those that are not used.
-
-        Returns:
-            Cotangents of the inputs.
-
-        Raises:
-            GradientError: A second derivative, or a second pass through random numbers that the
-                runner cannot repeat.
-        """
         refuse_create_graph("checkpoint")
         n = len(ctx.marks)
         starts, params = ctx.saved_tensors[:n], ctx.request.targets(ctx.saved_tensors[n:])
         kept, ctx.kept = ctx.kept, None
         with ctx.request.again(starts[0].device) as field:
-            if kept is None:  # a second backward pass: the first one has used up the tapes
+            if kept is None:  # a second backward pass: the first one has freed the tapes
                 kept = [None] * n
                 if ctx.before.differs(ctx.after):
                     field.isolate()
@@ -156,7 +122,7 @@ class _Checkpoint(torch.autograd.Function):
 
 
 def _runs_again(request: Request, marks: Sequence[StepMark], kept: Sequence[Any]) -> bool:
-    """Whether the backward pass will evaluate the field."""
+    """Return whether the backward pass will evaluate the field."""
     return request.observer is not None or any(
         tape is None or mark.dense for mark, tape in zip(marks, kept, strict=True)
     )
@@ -164,21 +130,18 @@ def _runs_again(request: Request, marks: Sequence[StepMark], kept: Sequence[Any]
 
 def _drawn_again(request: Request, runner: StepRunner, x0: Tensor,
                  before: RandomState) -> list[Any]:  # fmt: skip
-    """The random states of all steps, by solving once more from the same random numbers."""
+    """Return the random states of all steps, by solving again from the same random numbers."""
     if not runner.repeats:
         raise GradientError(
-            "a second backward pass through a compiled solve whose field draws random numbers: the "
-            "first one has used up its tape; use compile=False."
+            "the field of a compiled solve draws random numbers, and the first backward pass has "
+            "freed its tape, so there is no second one; use compile=False."
         )
     request = replace(request, keep=0, settings=request.settings.calling(None))
     kept: list[Any] = []
     stepper, now = runner.stepper(request, x0), RandomState(x0.device)
     before.restore()
     try:
-        request.settings.run(
-            stepper, x0, request.times, first_step=request.first_step,
-            on_step=lambda step: kept.append(stepper.tape()), grid=request.grid,
-        )  # fmt: skip
+        request.run(stepper, x0, on_step=lambda step: kept.append(stepper.tape()))
     finally:
         now.restore()
     request.took_backward(stepper.nfe)
@@ -186,7 +149,7 @@ def _drawn_again(request: Request, runner: StepRunner, x0: Tensor,
 
 
 class _PullBack:
-    """Pulling cotangents of the outputs back through all steps."""
+    """Pulls cotangents of the outputs back through all steps."""
 
     def __init__(self, request: Request, runner: StepRunner, field: Again,
                  params: Sequence[Tensor]) -> None:  # fmt: skip
@@ -201,7 +164,7 @@ class _PullBack:
 
     def run(self, marks: Sequence[StepMark], starts: Sequence[Tensor], kept: list[Any],
             gradients: Sequence[Tensor | None]) -> Tensor:  # fmt: skip
-        """Go through the steps, last first, and give their tapes free; returns the cotangent."""
+        """Pull back through the steps, the last one first, and free their tapes."""
         lam = torch.zeros_like(starts[0])
         end = self.tableau.stages
         for n in reversed(range(len(marks))):
@@ -225,9 +188,9 @@ class _PullBack:
 
     def through(self, step: StepPullback, lam: Tensor,
                 inside: Sequence[tuple[float, Tensor]]) -> Tensor:  # fmt: skip
-        """Pull back through one step, and tell the observer."""
-        told = observe_stages(self.request, step) if self.by_stages else None
-        before = self.runner.pull(step, lam, inside, self.gradient, told)
+        """Pull back through one step, and pass its nodes to the observer."""
+        listener = observe_stages(self.request, step) if self.by_stages else None
+        before = self.runner.pull(step, lam, inside, self.gradient, listener)
         self.request.took_backward(step.evaluations)
         if self.request.observer is not None and not self.by_stages:
             self.joint = observe_step(self.request, step, before, lam, inside, self.joint)
@@ -235,14 +198,7 @@ class _PullBack:
 
 
 def refuse_create_graph(adjoint: str) -> None:
-    """Raise when a second derivative is asked of an adjoint that has none.
-
-    Args:
-        adjoint: Its name.
-
-    Raises:
-        GradientError: The backward pass runs under ``create_graph=True``.
-    """
+    """Raise GradientError if the backward pass runs under ``create_graph=True``."""
     if torch.is_grad_enabled():
         raise GradientError(
             f"adjoint={adjoint!r} gives first derivatives only, but the backward pass was asked "
@@ -252,17 +208,7 @@ def refuse_create_graph(adjoint: str) -> None:
 
 def solve_checkpoint(request: Request, x0: Tensor, params: Sequence[Tensor],
                      runner: StepRunner) -> list[Tensor]:  # fmt: skip
-    """Solve with the checkpointed discrete adjoint.
-
-    Args:
-        request: The solve.
-        x0: Packed initial state.
-        params: Parameters to differentiate for.
-        runner: How steps are run and pulled back.
-
-    Returns:
-        States at the requested times, the initial one first.
-    """
+    """Solve with the checkpointed discrete adjoint; see :meth:`Adjoint.solve`."""
     if request.too_many_steps:
         request.refuse_steps()
     return [x0, *_Checkpoint.apply(request, runner, x0, *params)]

@@ -1,9 +1,8 @@
 """Steps of the checkpointed adjoint, and their pull-backs, as compiled functions.
 
-What is compiled are two functions of parameters, time, step and state; the time loop, which
-decides by numbers, stays Python. Small fields gain most: a step becomes one call instead
-of a hundred. Where no compiler works, or a field cannot be traced, eager steps take over
-after one warning.
+Two functions of parameters, time, step and state are compiled; the time loop, which branches on
+numbers, stays in Python. Small fields gain most: a step becomes one call instead of a hundred.
+If there is no compiler, or a field cannot be traced, a warning is issued and steps run eagerly.
 """
 
 from __future__ import annotations
@@ -30,23 +29,16 @@ from snopt.base.packing import Packing
 from snopt.base.types import real_dtype
 from snopt.ode.runge_kutta import RungeKutta
 from snopt.ode.settings import Settings
-from snopt.ode.step import StageBuffer, StageList
+from snopt.ode.step import StageBuffer, StageList, fill, stage_times
 
-#: A kept step: its start (a leaf) and its end, on the tape.
+#: The tape of a step: its start (a leaf) and its end.
 TapedStep = tuple[Tensor, Tensor]
 
 
 class CompiledRungeKutta(RungeKutta):
-    """A stepper whose attempts are one compiled call; dense output stays eager."""
+    """A stepper whose attempts are one compiled call; dense output is eager."""
 
     def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps) -> None:
-        """Bind to a request.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            steps: The compiled functions.
-        """
         tableau = request.settings.tableau
         assert tableau is not None
         super().__init__(tableau, request.field, x0, request.settings.tolerance(request.packing))
@@ -54,17 +46,8 @@ class CompiledRungeKutta(RungeKutta):
         self._taped: TapedStep | None = None
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try one step, on a tape of its own if it is among the last.
-
-        Args:
-            t: Start of the step.
-            h: The step, signed.
-            x: State at ``t``.
-
-        Returns:
-            The state at ``t + h`` and the error ratio.
-        """
-        th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
+        """Try a step, with its tape if it is one of the last."""
+        th = _numbers(t, h, x)
         if self._request.tapes(t, h):
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
@@ -80,133 +63,85 @@ class CompiledRungeKutta(RungeKutta):
         return x1, float(ratio)
 
     def interpolate(self, theta: float) -> Tensor:
-        """Dense output, for which the stages between are evaluated eagerly.
-
-        Args:
-            theta: Position in the step, from 0 to 1.
-
-        Returns:
-            The state there.
-        """
+        """Return the state at ``t + theta * h``; the inner stages are evaluated eagerly."""
         assert self._step is not None
+        t, h, x, _ = self._step
+        end = self.tableau.stages
         if not isinstance(self.stages, StageBuffer):
-            self.stages, self._have = StageBuffer(len(self.tableau.c), self._step[2]), 0
+            known, self.stages = self.stages, StageBuffer(len(self.tableau.c), x)
+            if self._have:
+                self.stages.write(0, known.read(0))
+        if self._have < end:
+            times = stage_times(self.rows, t, h)
+            fill(self.stages, self.tableau, self.field, times, h, x, self._have, end)
+            self.stages.write(end, self._slope)
+            self.nfe += end - self._have
+            self._have = end + 1
         return super().interpolate(theta)
 
     def accept(self) -> None:
-        """The compiled step's end slope opens the next step."""
-        self.stages = StageList()
-        self.stages.write(0, self._slope)
-        self._have = 1
+        """Use the end slope as the first slope of the next step."""
+        self.stages, self._have = StageList(self._slope), 1
 
     def tape(self) -> TapedStep | None:
-        """The tape of the step tried last, if it has one.
-
-        Returns:
-            Its start and its end.
-        """
+        """Return the tape of the last attempt, if it has one."""
         return self._taped
 
 
 class _NotOneStep(Exception):
-    """A solve took more than the one step it was expected to take."""
+    """A solve that was expected to take one step needs more."""
 
 
 class OnTapeRungeKutta(CompiledRungeKutta):
-    """One compiled step, left on autograd's own tape.
+    """One compiled step on autograd's own tape.
 
-    For solves between near observations, of which one step is the whole: the backward pass then
-    goes straight through it, without a backward pass inside the backward pass. With more steps
-    the sums over them would be taken in another order than when an observer is told.
+    For solves of a single step, as between close observations: autograd then differentiates the
+    step directly, without a nested backward pass. Over several steps, gradients would be summed in
+    another order than with an observer. ``context`` is on the caller's tape.
     """
 
     def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps,
                  context: Context) -> None:  # fmt: skip
-        """Bind to a request.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            steps: The compiled functions.
-            context: The context on the caller's tape.
-        """
         super().__init__(request, x0, steps)
         self._context = context
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try one step on the tape.
-
-        Args:
-            t: Start of the step.
-            h: The step, signed.
-            x: State at ``t``, on the tape.
-
-        Returns:
-            The state at ``t + h`` and the error ratio.
-
-        Raises:
-            _NotOneStep: The step does not reach the end.
-        """
+        """Try a step; raise ``_NotOneStep`` if it does not reach the end."""
         if abs(self._request.times[-1] - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
-        th = torch.tensor((t, h), dtype=self.rows.c.dtype, device=x.device)
-        x1, self._slope, ratio = self._steps.on_tape(x, None, th, self._context)
+        x1, self._slope, ratio = self._steps.on_tape(x, None, _numbers(t, h, x), self._context)
         self.nfe += self.tableau.stages + 1
         self._step = (t, h, x, x1)
         return x1, float(ratio)
 
 
 class CompiledSteps:
-    """Runs and pulls back steps of one structure of state by compiled functions.
+    """Compiled steps and pull-backs for one structure of states.
 
-    A step has a function for each of its uses. Each is compiled for fixed sizes, sizes that vary,
-    one row, and a state with or without a gradient: together more than the compiler's allowance.
+    Each use of a step has its own function. Each is compiled for fixed sizes, varying sizes, one
+    row, and a state with or without a gradient; for a single function this would exceed the
+    compiler's recompilation limit.
 
     Attributes:
-        step: An attempt that begins with a known slope, without a tape.
-        taped: An attempt on a tape of its own.
-        on_tape: An attempt on the caller's tape.
+        step: an attempt with a known first slope and without a tape.
+        taped: an attempt with its own tape.
+        on_tape: an attempt on the caller's tape.
     """
 
     repeats = False
 
     def __init__(self, owner: CompiledCheckpoint, functions: dict[str, Callable[..., Any]]) -> None:
-        """Take the compiled functions.
-
-        Args:
-            owner: Told when one of them fails.
-            functions: ``step``, ``taped``, ``on_tape`` and ``pull``.
-        """
         self.step, self.taped = functions["step"], functions["taped"]
         self.on_tape, self._pull = functions["on_tape"], functions["pull"]
         self._owner = owner
 
     def stepper(self, request: Request, x0: Tensor) -> CompiledRungeKutta:
-        """A stepper for one solve.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-
-        Returns:
-            The stepper.
-        """
+        """Return a stepper for one solve."""
         return CompiledRungeKutta(request, x0, self)
 
     def pull(self, step: StepPullback, cotangent: Tensor, inside: Sequence[tuple[float, Tensor]],
              gradient: GradientSum, on_stage: StageListener | None) -> Tensor:  # fmt: skip
-        """Pull back through a step; eagerly where outputs lie inside.
-
-        Args:
-            step: The step.
-            cotangent: Cotangent of the state at its end.
-            inside: ``(theta, cotangent)`` of outputs strictly inside.
-            gradient: Where parameter gradients are added.
-            on_stage: Not used: compiled methods are adaptive.
-
-        Returns:
-            Cotangent of the state at its start.
-        """
+        """Pull back through a step, eagerly if there are outputs inside."""
         taped, step.kept = step.kept, None
         if not inside and not self._owner.broken:
             try:
@@ -220,7 +155,7 @@ class CompiledSteps:
 
     def _pulled(self, step: StepPullback, taped: TapedStep | None,
                 cotangent: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:  # fmt: skip
-        """Cotangents of the state and of the parameters."""
+        """Return cotangents of the state and of the parameters."""
         x = step.x
         if taped is not None:
             leaf, tail = taped
@@ -229,7 +164,7 @@ class CompiledSteps:
             )
             return torch.zeros_like(x) if before is None else before, rest
         step.field.isolate()
-        th = torch.tensor((step.t, step.h), dtype=real_dtype(x.dtype), device=x.device)
+        th = _numbers(step.t, step.h, x)
         before, rest = self._pull(x, cotangent, th, step.params, step.context)
         step.evaluations += step.tableau.stages
         return before, rest
@@ -239,19 +174,12 @@ class CompiledCheckpoint(Adjoint):
     """The checkpointed adjoint of one field with compiled steps.
 
     Attributes:
-        broken: Whether compilation failed, so that eager steps are used.
+        broken: whether compilation failed and eager steps are used.
     """
 
     name = "checkpoint"
 
     def __init__(self, field: nn.Module, settings: Settings, keep: int | None) -> None:
-        """Prepare; compilation happens at the first call.
-
-        Args:
-            field: The module whose steps to compile.
-            settings: How to solve, by a method whose error estimate uses the end slope.
-            keep: As of :class:`snopt.Checkpoint`.
-        """
         assert settings.tableau is not None
         self.broken = False
         self._field, self._settings, self._keep = field, settings, keep
@@ -259,20 +187,11 @@ class CompiledCheckpoint(Adjoint):
         self._built: dict[Any, CompiledSteps] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is compiled: copies compile anew."""
+        """Exclude compiled functions; copies compile their own."""
         return {**self.__dict__, "_built": {}}
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve with compiled steps.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Parameters to differentiate for.
-
-        Returns:
-            States at the requested times, the initial one first.
-        """
+        """Solve with compiled steps, or with eager ones if compilation fails."""
         if torch.is_grad_enabled():
             request.keep = steps_to_keep(request, x0, params, self._keep)
         if not self.broken and request.autocast is None:
@@ -290,25 +209,19 @@ class CompiledCheckpoint(Adjoint):
         return solve_checkpoint(request, x0, params, EAGER)
 
     def _solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve with compiled steps, or raise what the compiler raises."""
+        """Solve with compiled steps; raises whatever the compiler raises."""
         own = params[: len(params) - len(moving(request.context))]
         steps = self._steps(request.packing, x0, own)
         if _likely_one_step(request):
             with contextlib.suppress(_NotOneStep):
                 context = with_moving(request.context, params[len(own) :])
-                stepper = OnTapeRungeKutta(request, x0, steps, context)
-                first = request.first_step
-                solution = request.settings.run(stepper, x0, request.times, first_step=first)
+                solution = request.run(OnTapeRungeKutta(request, x0, steps, context), x0)
                 request.took(solution.stats)
                 return solution.states
         return solve_checkpoint(request, x0, params, steps)
 
     def give_up(self, failure: Exception) -> None:
-        """Go on without the compiler, and say so once.
-
-        Args:
-            failure: What the compiler raised.
-        """
+        """Continue without the compiler, after a warning."""
         self.broken = True
         reason = str(failure).strip().splitlines() or [type(failure).__name__]
         warnings.warn(
@@ -319,8 +232,8 @@ class CompiledCheckpoint(Adjoint):
         )
 
     def _steps(self, packing: Packing, x0: Tensor, params: Sequence[Tensor]) -> CompiledSteps:
-        """The compiled functions for this structure of state."""
-        # Shapes of a lone tensor may vary; sizes of the parts of a tuple are constants.
+        """Return the compiled functions for this structure of states."""
+        # The shape of a single tensor may vary; the sizes in a tuple are constants.
         layout = len(packing.layout) if packing.single else packing.sizes
         key = (layout, x0.dtype, x0.device, *map(id, params))
         if key not in self._built:
@@ -332,21 +245,24 @@ class CompiledCheckpoint(Adjoint):
             kind = (type(self._field), self._tableau.name, layout, *(p.shape for p in params))
             functions: dict[str, Callable[..., Any]]
             functions = {"step": step, "taped": step, "on_tape": step, "pull": pull}
-            self._built[key] = CompiledSteps(
-                self,
-                {
-                    use: torch.compile(apart(function, (use, kind)), options=options)
-                    for use, function in functions.items()
-                },
-            )
+            for use, function in functions.items():
+                functions[use] = torch.compile(apart(function, (use, kind)), options=options)
+            self._built[key] = CompiledSteps(self, functions)
         return self._built[key]
 
 
+def _numbers(t: float, h: float, like: Tensor) -> Tensor:
+    """Return ``(t, h)`` as a tensor, without waiting for the device."""
+    numbers = torch.full((2,), h, dtype=real_dtype(like.dtype), device=like.device)
+    numbers[0] = t
+    return numbers
+
+
 def _likely_one_step(request: Request) -> bool:
-    """Whether a solve should take one step, the tape of which may be kept."""
+    """Return whether a solve will probably take one step, and may keep its tape."""
     if request.observer is not None or len(request.times) != 2 or not torch.is_grad_enabled():
         return False
     if request.settings.callbacks is not None:
-        return False  # a step given up would be told twice
+        return False  # callbacks would be called twice if the solve needs more steps
     span = abs(request.times[1] - request.times[0])
     return request.keep > 0 and request.first_step is not None and span <= request.first_step

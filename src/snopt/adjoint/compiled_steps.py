@@ -1,7 +1,7 @@
-"""What is compiled: a whole step and its pull-back.
+"""The functions that are compiled: a whole step and its pull-back.
 
-They depend on parameters, time, step and state alone, so that one compiled version serves every
-step of every solve.
+They depend only on parameters, time, step and state, so one compiled version serves every step of
+every solve.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from snopt.ode.settings import Settings
 from snopt.ode.step import StageList
 from snopt.ode.tableau import Tableau
 
-#: For small fields what counts is the overhead of a call: kernels are called from C++, and a
-#: loop over fewer numbers than this is not worth waking a second thread for.
+#: Small fields are limited by the overhead of a call: kernels are called from C++, and loops over
+#: fewer numbers than this use one thread.
 COMPILER: dict[str, Any] = {"cpp_wrapper": True, "cpp.min_chunk_size": 16384}
 
-#: ``(x, k1, (t, h), context) -> (x1, k_end, error ratio)``; ``k1`` None evaluates it inside.
+#: ``(x, k1, (t, h), context) -> (x1, k_end, error ratio)``; ``k1`` is evaluated if it is None.
 StepFunction = Callable[[Tensor, Tensor | None, Tensor, Context], tuple[Tensor, ...]]
 #: ``(x, cotangent, (t, h), params, context) -> (cotangent of x, cotangents of params)``.
 PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Context], Any]
@@ -31,16 +31,10 @@ PullFunction = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Context], Any
 
 def pure_field(field: nn.Module, packing: Packing,
                names: Sequence[str]) -> Callable[..., Tensor]:  # fmt: skip
-    """The field as a pure function ``(params, context, t, x) -> dx/dt`` of a packed state.
+    """Return the field as a pure function ``(params, context, t, x) -> dx/dt``.
 
-    Args:
-        field: The module.
-        packing: How its state is packed.
-        names: Names of the parameters that are passed in. Tensors behind them are those of the
-            context that require a gradient.
-
-    Returns:
-        The function.
+    ``params`` are the parameters with these ``names``, then the context tensors that require a
+    gradient.
 
     Example:
         >>> class Scale(nn.Module):
@@ -65,17 +59,7 @@ def pure_field(field: nn.Module, packing: Packing,
 
 def step_function(field: nn.Module, tableau: Tableau, settings: Settings,
                   packing: Packing) -> StepFunction:  # fmt: skip
-    """One attempt of a step, which finds the parameters in the field.
-
-    Args:
-        field: The module.
-        tableau: An adaptive method whose error estimate uses the end slope.
-        settings: Tolerances.
-        packing: How the state is packed.
-
-    Returns:
-        The function.
-    """
+    """Return the attempt of a step as a function; parameters are those of the module."""
     tolerance = settings.tolerance(packing)
 
     def attempt(x: Tensor, k1: Tensor | None, th: Tensor, context: Context) -> tuple[Tensor, ...]:
@@ -95,15 +79,7 @@ def step_function(field: nn.Module, tableau: Tableau, settings: Settings,
 
 
 def pull_function(evaluate: Callable[..., Tensor], tableau: Tableau) -> PullFunction:
-    """The pull-back of one step as a pure function.
-
-    Args:
-        evaluate: From :func:`pure_field`.
-        tableau: The method.
-
-    Returns:
-        The function.
-    """
+    """Return the pull-back of a step as a pure function."""
 
     def pull(x: Tensor, cotangent: Tensor, th: Tensor, params: Sequence[Tensor],
              context: Context) -> Any:  # fmt: skip
@@ -126,18 +102,10 @@ _codes: dict[Hashable, CodeType] = {}
 
 
 def apart(function: Callable[..., Any], kind: Hashable) -> Callable[..., Any]:
-    """Give a function a code object that only functions of its kind share.
+    """Return the function with a code object that only functions of the same kind share.
 
-    The compiler counts what it has compiled by code object, and gives up at a small number. Models
-    of one structure share what is compiled; models of many structures in one process must not use
-    up each other's allowance.
-
-    Args:
-        function: A function written in Python, which is not changed.
-        kind: What has to be equal for sharing.
-
-    Returns:
-        The same function with that code.
+    The compiler limits the number of compiled versions per code object. Models of one structure
+    share compiled code; models of different structures must not use up each other's limit.
 
     Example:
         >>> def one(x):

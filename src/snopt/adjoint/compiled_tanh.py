@@ -1,13 +1,13 @@
-r"""A tanh that costs a compiled step less than its matrix products.
+r"""A fast tanh for compiled steps.
 
-For float32 on a CPU the compiler calls a library's tanh, which takes longer than the product of
-a small layer. A rational function does as well:
+For float32 on a CPU the compiler calls a library's tanh, which takes longer than the matrix
+product of a small layer. A rational function is accurate enough:
 
 .. math::
     \tanh x \approx x \, \frac{P(x^2)}{Q(x^2)}, \qquad \deg P = \deg Q = 4,
 
-the one whose largest relative error for :math:`|x| \le 9` is least, 2e-8. All coefficients are
-positive, so that nothing cancels: rounding included, the relative error stays below 4e-7.
+with the smallest maximal relative error for :math:`|x| \le 9`, 2e-8. All coefficients are
+positive, so nothing cancels: the relative error including rounding is below 4e-7.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph
 
-#: From here on tanh is 1 to the last digit, and so is the function, cut off at 1.
+#: From here on tanh is 1 in float32, and so is the function, clamped to 1.
 _BOUND = 9.25
 #: Coefficients, highest power first.
 _P = (1.3354639538456776e-8, 2.0609064136330673e-5, 3.495586905501307e-3, 0.13381024564813991, 1.0)
@@ -26,13 +26,7 @@ _Q = (7.776548649178808e-7, 3.2856329062253968e-4, 2.5876977412900205e-2, 0.4671
 
 
 def rational_tanh(x: Tensor) -> Tensor:
-    """Tanh of float32 by a rational function.
-
-    Args:
-        x: Any float32 tensor.
-
-    Returns:
-        Its tanh, between -1 and 1; NaN stays NaN.
+    """Return the tanh of a float32 tensor by a rational function; NaN stays NaN.
 
     Example:
         >>> x = torch.tensor([-20.0, 0.0, 0.5])
@@ -45,7 +39,6 @@ def rational_tanh(x: Tensor) -> Tensor:
 
 
 def _polynomial(coefficients: tuple[float, ...], u: Tensor) -> Tensor:
-    """A polynomial by Horner's rule."""
     first, second, *rest = coefficients
     total = first * u + second
     for c in rest:
@@ -54,11 +47,7 @@ def _polynomial(coefficients: tuple[float, ...], u: Tensor) -> Tensor:
 
 
 def replace_tanh(graph: Graph) -> None:
-    """Put :func:`rational_tanh` in the place of tanh, for float32 on a CPU.
-
-    Args:
-        graph: Of ATen operations, the types of their values known; it is changed.
-    """
+    """Replace tanh by :func:`rational_tanh` in an ATen graph, for float32 on a CPU."""
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -73,11 +62,9 @@ def replace_tanh(graph: Graph) -> None:
 
 
 def tanh_pass() -> Any:
-    """:func:`replace_tanh` as the compiler takes it.
+    """Return :func:`replace_tanh` as a compiler pass, or None for PyTorch before 2.6.
 
-    Returns:
-        A pass over graphs, made when it is needed: the compiler takes long to import. None for
-        a PyTorch before 2.6, which takes no passes.
+    The class is defined here because importing the compiler takes long.
     """
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files

@@ -25,7 +25,7 @@ from snopt.base.context import Context, moving, with_context
 from snopt.base.errors import GradientError, InvalidState, InvalidTimes
 from snopt.base.isolation import RandomState, modules_of, private_buffers
 from snopt.base.packing import Packing
-from snopt.base.types import Field, State, leaves, real_dtype
+from snopt.base.types import Field, State, leaves, real_dtype, time_tensor
 from snopt.ode.blackbox import black_box_event
 from snopt.ode.callbacks import Callbacks
 from snopt.ode.event import Event, check_steps, combined, find_event
@@ -44,38 +44,21 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
                 observer: NodeObserver | None = None,
                 stats: SolveStats | None = None,
                 context: Context = None) -> tuple[Tensor, State]:  # fmt: skip
-    """Solve until an event; differentiable as a solve to that time, which counts as fixed.
+    """Solve until an event; return its time, and the states at the start and there.
 
-    The search runs without a tape. If a gradient may be asked for, the adjoint then walks the same
-    steps again.
-
-    Args:
-        func: The user's field.
-        y0: Initial state.
-        t: The start, and any time in the direction of the solve.
-        event_fn: The event function of time and state.
-        settings: How to solve.
-        adjoint: How to differentiate.
-        params: Parameters; None backpropagates directly.
-        observer: Told of nodes along the path during the backward pass.
-        stats: Filled with counts.
-        context: What the field is given behind the state; None for nothing.
-
-    Returns:
-        The time of the event, and the states at the start and at the event.
-
-    Raises:
-        InvalidTimes: There are not two times.
+    ``t`` is the start and any time in the direction of the solve. The search has no tape. If a
+    gradient may follow, the adjoint then solves the same steps again; gradients are those at a
+    fixed time.
     """
     times = read_times(t)
     if len(times) != 2:
         raise InvalidTimes(
-            f"got {len(times)} times with event_fn; give two: the start, and any other time in the "
+            f"got {len(times)} times with event_fn; give two: the start, and any time in the "
             "direction of the solve."
         )
     packing = Packing.of(y0)
     if not sum(packing.sizes):
-        raise InvalidState("the initial state has no entries, so that no event can be found.")
+        raise InvalidState("the initial state has no entries, so there is no event to find.")
     x0, start = packing.pack(y0).detach(), torch.as_tensor(t)
     start = start if start.is_floating_point() else start.to(real_dtype(x0.dtype))
     watched = [*leaves(y0), *(params or ()), *moving(context), start]
@@ -83,14 +66,14 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
     before = RandomState(x0.device)
     with torch.no_grad(), ExitStack() as scope:
         for module in modules_of(func) if live else ():
-            scope.enter_context(private_buffers(module))  # the walk after the search counts
+            scope.enter_context(private_buffers(module))  # the second solve updates buffers
         bound = with_context(func, context)
         event = _search(func, bound, x0, times, event_fn, settings, adjoint, packing)
     if live and before.moved():
         raise GradientError(
-            "the field draws random numbers (dropout, noise), so that it has no event to walk to a "
-            "second time; draw them once and make them part of the state, or solve under "
-            "torch.no_grad()."
+            "the field draws random numbers (dropout, noise), so the event cannot be found a "
+            "second time for the gradient; draw them once and make them part of the state, or "
+            "solve under torch.no_grad()."
         )
     event_t = start.new_tensor(event.t)
     if not live or event.t == times[0]:
@@ -116,9 +99,8 @@ def _search(func: Field, bound: Field, x0: Tensor, times: Sequence[float],
             packing: Packing) -> Event:  # fmt: skip
     """Find the event without a tape."""
     settings = settings.calling(Callbacks.of(func, packing.unpack))
-    field = edge_field(bound, packing, x0.dtype, torch.is_autocast_enabled(x0.device.type))
-    t0 = torch.tensor(times[0], dtype=real_dtype(x0.dtype), device=x0.device)
-    single = combined(event_fn, t0, packing.unpack(x0))
+    field = edge_field(bound, packing, x0)
+    single = combined(event_fn, time_tensor(times[0], x0), packing.unpack(x0))
 
     def event(t: Tensor, x: Tensor) -> Tensor:
         return single(t, packing.unpack(x))
@@ -131,7 +113,7 @@ def _search(func: Field, bound: Field, x0: Tensor, times: Sequence[float],
     if isinstance(adjoint, Reversible):
         stepper: Stepper = AsynchronousLeapfrog(field, settings.tolerance(packing), adjoint.eta)
         found = find_event(settings, stepper, x0, times[0], sign, event, packing)
-        # Its adjoint lands on the requested times alone.
+        # The steps of its adjoint end at requested times only.
         return Event(found.t, found.x, None, found.stats)
     stepper = settings.stepper(field, x0, packing)
     return find_event(settings, stepper, x0, times[0], sign, event, packing)
@@ -139,19 +121,9 @@ def _search(func: Field, bound: Field, x0: Tensor, times: Sequence[float],
 
 def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, event_t: Tensor,
                solution: State, context: Context = None) -> tuple[Tensor, State]:  # fmt: skip
-    """Make the time of an event, and the state there, depend on what moves the event.
+    """Return event time and states with the gradient of the event time.
 
-    Args:
-        func: The field.
-        event_fn: The event function.
-        y0: Initial state.
-        t0: Start time.
-        event_t: The time of the event, without a gradient.
-        solution: States at the start and at the event, differentiable for a fixed time.
-        context: What the field is given behind the state; None for nothing.
-
-    Returns:
-        Time and states in value.
+    ``solution`` holds the states at the start and at the event, differentiable for a fixed time.
     """
     packing = Packing.of(y0)
     path = solution
@@ -165,8 +137,7 @@ def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, even
     now = single(t, packing.unpack(live))
     if not now.requires_grad:
         return event_t, solution
-    cast = torch.is_autocast_enabled(path.device.type)
-    field = edge_field(func, packing, path.dtype, cast, context)
+    field = edge_field(func, packing, path, context)
     with torch.no_grad():
         slope = field(t, live.detach())
     time, x = t.clone().requires_grad_(), live.detach().requires_grad_()
@@ -185,9 +156,9 @@ def link_event(func: Field, event_fn: EventFunction, y0: State, t0: Tensor, even
 
 
 def _no_derivative(gradient: Tensor) -> None:
-    """Stop a backward pass through an event that the path does not cross."""
+    """Raise in a backward pass through an event that the path does not cross."""
     raise GradientError(
-        "the event function does not change along the path at the event, so that the time of the "
-        "event has no derivative; choose a function that crosses zero there, or use "
+        "the event function does not change along the path at the event, so the event time has no "
+        "derivative; choose a function that crosses zero there, or use "
         "snopt.odeint(..., event_fn=...), whose gradient is that at a fixed time."
     )

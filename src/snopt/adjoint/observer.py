@@ -1,4 +1,4 @@
-"""The one protocol by which anything learns of states and adjoints along a path."""
+"""The protocol for receiving states and adjoints along a path."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from snopt.base.types import State
 
 @runtime_checkable
 class NodeObserver(Protocol):
-    """Told of quadrature nodes while a gradient is pulled back along a solve.
+    """Receives quadrature nodes during the backward pass of a solve.
 
-    Telling happens during the backward pass and never changes a gradient. Evaluations inside
-    the solver (stages, rejected steps, first-step guesses) are not told.
+    Observing never changes a gradient. Evaluations inside the solver (stages, rejected steps,
+    first-step guesses) are not observed.
 
     Attributes:
-        quadrature: Where the observer wants to be told.
+        quadrature: the rule that places the nodes.
     """
 
     quadrature: Quadrature
 
     def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
-        """Take in one node.
+        """Process one node.
 
         Args:
-            t: Time of the node, 0-d.
-            weight: Quadrature weight; the weights of a solve add up to ``|t1 - t0|``.
-            x: State at the node, in the user's structure.
-            Q_x: Adjoint at the node: the gradient of the loss with respect to ``x(t)``.
-            *context: What the field is given behind the state, if the call has a context.
+            t: time of the node, a 0-d tensor.
+            weight: quadrature weight; the weights of a solve sum to ``|t1 - t0|``.
+            x: state at the node, in the user's structure.
+            Q_x: adjoint at the node: the gradient of the loss with respect to ``x(t)``.
+            *context: the context of the call, if it has one.
         """

@@ -1,4 +1,4 @@
-"""Functions of the shape that users of torchdiffeq know."""
+"""Functions with the signatures of torchdiffeq."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.adjoints import Backsolve
-from snopt.adjoint.dispatch import (
-    differentiable_solve,
-    find_params,
-    read_solver,
-    refuse_removed,
-)
+from snopt.adjoint.dispatch import differentiable_solve, find_params, read_solver, refuse_removed
 from snopt.adjoint.event import EventFunction, event_solve, link_event
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
@@ -45,34 +40,34 @@ def odeint(
 ) -> Any:
     r"""Integrate :math:`\dot x = F(t, x)` through the times ``t``: torchdiffeq's ``odeint``.
 
-    Gradients flow to ``y0``, to ``t`` and to the parameters of ``func``. A ``func`` that is not
-    a module, and comes without ``adjoint_params``, is backpropagated through directly, because
-    what it closes over cannot be known.
+    Gradients flow to ``y0``, to ``t`` and to the parameters of ``func``. If ``func`` is not a
+    module and ``adjoint_params`` is not given, its parameters are not known, and gradients are
+    computed by ``adjoint="direct"``.
 
     Args:
-        func: The field ``F(t, x)``, or ``F(t, x, context)``; ``t`` is a 0-d tensor.
-        y0: Initial state: a tensor or a nested tuple of tensors.
-        t: Strictly monotone times, increasing or decreasing, the start first.
-        rtol: Relative tolerance: a number, a tensor, or one number a part of a tuple state.
-        atol: Absolute tolerance, likewise.
-        method: One of euler, midpoint, heun, rk4, bosh3, dopri5 (default), tsit5, dopri8, or
-            any other method of torchdiffeq, which then does the solving.
-        options: The method's options, named as in torchdiffeq (``step_size``, ``first_step``,
+        func: the field ``F(t, x)``, or ``F(t, x, context)``; ``t`` is a 0-d tensor.
+        y0: initial state: a tensor or a nested tuple of tensors.
+        t: strictly monotone times, increasing or decreasing, the start first.
+        rtol: relative tolerance: a number, a tensor, or one number per tensor of a tuple state.
+        atol: absolute tolerance, likewise.
+        method: one of euler, midpoint, heun, rk4, bosh3, dopri5 (default), tsit5, dopri8; or any
+            other method of torchdiffeq, which then computes the solution.
+        options: options of the method, named as in torchdiffeq (``step_size``, ``first_step``,
             ``max_num_steps``, ``norm``, ``step_t``, ``jump_t``, ...).
-        event_fn: A function of time and state. The solve ends where an entry of its value changes
-            its sign; ``t`` is the start and any time in the direction of the solve. Gradients
-            are those at a fixed time; :func:`odeint_event` has those of the event's time.
+        event_fn: function of time and state; the solve ends where an entry of its value changes
+            sign, and ``t`` is the start and any time in the direction of the solve. Gradients are
+            those at a fixed time; :func:`odeint_event` includes those of the event time.
         adjoint: :class:`snopt.Checkpoint`, :class:`snopt.Backsolve`, :class:`snopt.Reversible` or
-            :class:`snopt.Direct`; or ``"checkpoint"``, ... for one with its defaults.
-        adjoint_params: Tensors to return gradients for; default: the module's parameters.
-        observer: Told of states and adjoints along the path during the backward pass.
-        stats: Filled with evaluations and steps, forward and backward.
-        context: Given to the field as its third argument: tensors in any nesting of tuples, lists
-            and dictionaries. Gradients flow to those that require one.
-        **removed: Answered with a TypeError.
+            :class:`snopt.Direct`, or the name of one (``"checkpoint"``, ...) for its defaults.
+        adjoint_params: tensors to compute gradients for; default: the parameters of the module.
+        observer: receives states and adjoints along the path during the backward pass.
+        stats: filled with the numbers of evaluations and steps, forward and backward.
+        context: third argument of the field: tensors in any nesting of tuples, lists and
+            dictionaries. Gradients flow to those that require one.
+        **removed: removed arguments raise a TypeError with advice.
 
     Returns:
-        States at the times ``t``, stacked on a new first axis (of every part of a tuple). With
+        states at the times ``t``, stacked on a new first axis (of every part of a tuple). With
         ``event_fn``: the time of the event, and the states at the start and there.
 
     Example:
@@ -82,17 +77,19 @@ def odeint(
         (torch.Size([2, 1]), 0.367879)
     """
     refuse_removed(removed)
-    settings, adjoint = read_solver(method, rtol, atol, options, adjoint)
+    solver = read_solver(method, rtol, atol, options, adjoint)
     params = find_params(func, adjoint_params)
+    return _solved(
+        func, y0, t, event_fn, *solver, params, observer=observer, stats=stats, context=context
+    )
+
+
+def _solved(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: EventFunction | None,
+            *solver: Any, **more: Any) -> Any:  # fmt: skip
+    """Solve through the times, or until an event, in the user's structure."""
     if event_fn is not None:
-        return event_solve(
-            func, y0, t, event_fn, settings, adjoint, params,
-            observer=observer, stats=stats, context=context,
-        )  # fmt: skip
-    states, packing = differentiable_solve(
-        func, y0, t, settings, adjoint, params,
-        observer=observer, stats=stats, context=context,
-    )  # fmt: skip
+        return event_solve(func, y0, t, event_fn, *solver, **more)
+    states, packing = differentiable_solve(func, y0, t, *solver, **more)
     return packing.unpack(torch.stack(states))
 
 
@@ -116,37 +113,36 @@ def odeint_adjoint(
     stats: SolveStats | None = None,
     context: Context = None,
 ) -> Any:
-    r"""torchdiffeq's ``odeint_adjoint``: the same call, memory independent of the steps.
+    r"""Integrate like :func:`odeint` under ``adjoint=Backsolve(...)``: torchdiffeq's function.
 
-    Backward only :math:`(x, Q_x)` is integrated; the parameter gradient is a quadrature inside
-    its steps (see :mod:`snopt.adjoint.backsolve`), so the parameters take no part in the error
-    control, as under torchdiffeq's seminorm.
+    Memory does not depend on the number of steps. The backward pass integrates only
+    :math:`(x, Q_x)`; the parameter gradient is a quadrature inside its steps (see
+    :mod:`snopt.adjoint.backsolve`), so parameters take no part in error control, as under
+    torchdiffeq's seminorm.
 
     Args:
-        func: The field, a module (or give ``adjoint_params``).
-        y0: Initial state: a tensor or a nested tuple of tensors.
-        t: Strictly monotone times, the start first.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        method: Forward method.
-        options: Its options.
-        event_fn: A function of time and state that ends the solve, as for :func:`odeint`.
-        adjoint_rtol: Relative tolerance backward; default as forward.
-        adjoint_atol: Absolute tolerance backward; default as forward.
-        adjoint_method: Backward method; default as forward.
-        adjoint_options: Options of the backward method, and ``nodes``.
-        adjoint_params: Tensors to return gradients for.
-        observer: Told of states and adjoints along the path during the backward pass.
-        stats: Filled with evaluations and steps, forward and backward.
-        context: Given to the field as its third argument: tensors in any nesting of tuples, lists
-            and dictionaries. Gradients flow to those that require one.
+        func: the field, a module unless ``adjoint_params`` is given.
+        y0: see :func:`odeint`, as for all arguments without ``adjoint_``.
+        t: requested times.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        method: forward method.
+        options: options of the forward method.
+        event_fn: function of time and state that ends the solve.
+        adjoint_rtol: relative tolerance of the backward pass; default: ``rtol``.
+        adjoint_atol: absolute tolerance of the backward pass; default: ``atol``.
+        adjoint_method: backward method; default: ``method``.
+        adjoint_options: options of the backward method, and ``nodes``.
+        adjoint_params: tensors to compute gradients for; default: the parameters of the module.
+        observer: receives states and adjoints along the path during the backward pass.
+        stats: filled with the numbers of evaluations and steps, forward and backward.
+        context: third argument of the field.
 
     Returns:
-        States at the times ``t``, stacked on a new first axis (of every part of a tuple). With
-        ``event_fn``: the time of the event, and the states at the start and there.
+        what :func:`odeint` returns.
 
     Raises:
-        GradientError: ``func`` is no module and ``adjoint_params`` is not given.
+        GradientError: ``func`` is not a module and ``adjoint_params`` is not given.
 
     Example:
         >>> field = torch.nn.Linear(2, 2)
@@ -160,48 +156,40 @@ def odeint_adjoint(
     if params is None:
         raise GradientError(
             f"func is a {type(func).__name__}, not a module, so its parameters are not known; make "
-            "it an nn.Module, pass adjoint_params=(...) (an empty tuple for none), or use "
+            "it an nn.Module, pass adjoint_params=(...) (an empty tuple if it has none), or use "
             "snopt.odeint."
         )
     own = dict(adjoint_options or {})
     nodes = own.pop("nodes", None)
     back_options = own if own or adjoint_options == {} else None
     backsolve = Backsolve(adjoint_method, adjoint_rtol, adjoint_atol, back_options, nodes)
-    settings, adjoint = read_solver(method, rtol, atol, options, backsolve)
-    if event_fn is not None:
-        return event_solve(
-            func, y0, t, event_fn, settings, adjoint, params,
-            observer=observer, stats=stats, context=context,
-        )  # fmt: skip
-    states, packing = differentiable_solve(
-        func, y0, t, settings, adjoint, params,
-        observer=observer, stats=stats, context=context,
-    )  # fmt: skip
-    return packing.unpack(torch.stack(states))
+    solver = read_solver(method, rtol, atol, options, backsolve)
+    return _solved(
+        func, y0, t, event_fn, *solver, params, observer=observer, stats=stats, context=context
+    )
 
 
 @uncompiled
 def odeint_event(func: Field, y0: State, t0: Tensor | float, *, event_fn: EventFunction,
                  reverse_time: bool = False, odeint_interface: Callable[..., Any] = odeint,
                  **kwargs: Any) -> tuple[Tensor, State]:  # fmt: skip
-    """Solve from ``t0`` until an event: torchdiffeq's ``odeint_event``.
+    """Integrate from ``t0`` until an event: torchdiffeq's ``odeint_event``.
 
-    The time of the event and the state there are differentiable, by the implicit function theorem:
-    first derivatives with respect to ``y0``, ``t0``, the parameters of ``func``, and what the
-    event function depends on.
+    The event time and the state there have first derivatives with respect to ``y0``, ``t0``, the
+    parameters of ``func`` and the tensors used by ``event_fn``, by the implicit function theorem.
 
     Args:
-        func: The field ``F(t, x)``.
-        y0: Initial state: a tensor or a nested tuple of tensors.
-        t0: Start time.
-        event_fn: A function of time and state. The solve ends where an entry of its value changes
-            its sign.
-        reverse_time: Whether to solve backward in time.
+        func: the field ``F(t, x)``.
+        y0: initial state: a tensor or a nested tuple of tensors.
+        t0: start time.
+        event_fn: function of time and state; the solve ends where an entry of its value changes
+            sign.
+        reverse_time: solve backward in time.
         odeint_interface: :func:`odeint`, :func:`odeint_adjoint`, or a function like them.
-        **kwargs: Further arguments of the interface.
+        **kwargs: further arguments of the interface.
 
     Returns:
-        The time of the event, and the states at ``t0`` and at the event, stacked on a new first
+        the time of the event, and the states at ``t0`` and at the event, stacked on a new first
         axis (of every part of a tuple).
 
     Example:

@@ -1,7 +1,7 @@
-"""Finding tensors that a field uses but nobody told the adjoint about.
+"""Detection of tensors that a field uses but the adjoint does not know.
 
-An adjoint that re-runs the field returns gradients for the parameters it was given. A tensor
-that a field merely closes over would silently get none, so its discovery is an error.
+An adjoint that re-runs the field returns gradients for the parameters that it received. Any other
+tensor that requires a gradient would silently get none, so using one is an error.
 """
 
 from __future__ import annotations
@@ -13,19 +13,12 @@ from torch import Tensor, nn
 
 from snopt.base.errors import GradientError
 
-#: Fields that were looked at before; the look takes longer than a small field's evaluation.
+#: Fields that passed the check; it takes longer than one evaluation of a small field.
 _SEEN: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def foreign_leaf(value: Tensor, known: Sequence[Tensor]) -> Tensor | None:
-    """The first leaf on a value's tape that is not among the known ones.
-
-    Args:
-        value: A tensor with a tape.
-        known: Tensors that are accounted for.
-
-    Returns:
-        A leaf that is not, or None.
+    """Return a leaf of the graph of ``value`` that is not among ``known``, or None.
 
     Example:
         >>> import torch
@@ -48,35 +41,26 @@ def foreign_leaf(value: Tensor, known: Sequence[Tensor]) -> Tensor | None:
 
 
 def check_owned(field: object, value: Tensor, x: Tensor, params: Sequence[Tensor]) -> None:
-    """Raise if a field's value depends on a tensor that would get no gradient.
+    """Raise GradientError if the graph of ``value`` from ``x`` has other leaves than ``params``.
 
-    Args:
-        field: The user's field; a module is looked at once in its life.
-        value: Its value, on a tape that starts at ``x``.
-        x: The state, a leaf.
-        params: The parameters that will get gradients.
-
-    Raises:
-        GradientError: There is such a tensor.
+    A module is checked once in its life.
     """
-    if isinstance(field, nn.Module):
-        if field in _SEEN:
-            return
-        _SEEN.add(field)
+    if isinstance(field, nn.Module) and field in _SEEN:
+        return
     leaf = foreign_leaf(value, [x, *params])
     if leaf is not None:
-        if isinstance(field, nn.Module):
-            _SEEN.discard(field)
         raise GradientError(
             f"the field uses {_described(field, leaf)} that requires a gradient but is not among "
             "its parameters, so this adjoint would lose its gradient; pass it to the call as "
             "context=..., which the field takes as field(t, x, context), make it a parameter of "
             "the field, or use adjoint='direct'."
         )
+    if isinstance(field, nn.Module):
+        _SEEN.add(field)
 
 
 def _described(field: object, leaf: Tensor) -> str:
-    """Words for a foreign tensor: the field's attribute, where it is computed from the leaf."""
+    """Describe a foreign tensor, by the field's attribute if it has one that needs a gradient."""
     for place, module in field.named_modules() if isinstance(field, nn.Module) else ():
         for name, value in vars(module).items():
             if isinstance(value, Tensor) and value.requires_grad:

@@ -37,27 +37,20 @@ StageListener = Callable[[int, Tensor, Tensor], None]
 
 @dataclass
 class GradientSum:
-    """Parameter gradients, added up.
+    """A sum of parameter gradients.
 
     Attributes:
-        params: The parameters.
-        total: One sum a parameter; None until something was added.
+        total: one sum per parameter; None until something was added.
     """
 
     params: Sequence[Tensor]
     total: list[Tensor | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Start with nothing."""
         self.total = [None] * len(self.params)
 
     def add(self, gradients: Sequence[Tensor | None], weight: float = 1.0) -> None:
-        """Add a gradient.
-
-        Args:
-            gradients: One gradient a parameter; None counts as zero.
-            weight: Factor of the gradient.
-        """
+        """Add ``weight`` times one gradient per parameter; None counts as zero."""
         into: list[Tensor] = []
         new: list[Tensor] = []
         for i, gradient in enumerate(gradients):
@@ -65,7 +58,7 @@ class GradientSum:
                 continue
             old = self.total[i]
             if old is None:
-                # Autograd may hand out a tensor that it also keeps elsewhere: own a copy.
+                # Autograd may return a tensor that it also keeps elsewhere, so this is a copy.
                 self.total[i] = gradient * weight if weight != 1.0 else gradient.clone()
             else:
                 into.append(old)
@@ -75,16 +68,7 @@ class GradientSum:
 
 
 def tape(field: TensorField, t: Tensor, x: Tensor) -> TapedStage:
-    """Evaluate the field with autograd's tape running.
-
-    Args:
-        field: The field.
-        t: Time.
-        x: State.
-
-    Returns:
-        The leaf that stands for ``x``, and the field's value there.
-    """
+    """Return a leaf with the value of ``x``, and the field there with its tape."""
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         return leaf, field(t, leaf)
@@ -92,16 +76,10 @@ def tape(field: TensorField, t: Tensor, x: Tensor) -> TapedStage:
 
 def vjp(stage: TapedStage, cotangent: Tensor, params: Sequence[Tensor],
         *, keep: bool = False) -> tuple[Tensor | None, Sequence[Tensor | None]]:  # fmt: skip
-    """Pull a cotangent back through one taped evaluation.
-
-    Args:
-        stage: From :func:`tape`.
-        cotangent: Cotangent of the field's value.
-        params: Parameters to differentiate for.
-        keep: Whether the tape is needed again.
+    """Pull a cotangent back through one taped evaluation; ``keep`` retains the tape.
 
     Returns:
-        Cotangents of the state (None if the field does not depend on it) and of the parameters.
+        cotangents of the state (None if the field does not depend on it) and of the parameters.
     """
     leaf, value = stage
     if not value.requires_grad:
@@ -114,20 +92,14 @@ def vjp(stage: TapedStage, cotangent: Tensor, params: Sequence[Tensor],
 
 @dataclass
 class StepPullback:
-    """A step to pull back through.
+    """The signed step ``h`` from ``(t, x)``, to pull cotangents back through.
 
     Attributes:
-        tableau: The method.
-        field: The field.
-        params: Its parameters.
-        t: Start of the step.
-        h: The step, signed.
-        x: State at the start.
-        kept: What the forward pass kept of the step; here, of each stage its tape or the random
-            state that it began with.
-        shared: Whether the step before pulls back through the first stage, too, as its end.
-        end: The field at the end of the step, if its tape was kept and nothing else needs it.
-        context: What the field is given behind the state, for runners that call it themselves.
+        kept: what the forward pass kept of the step; for eager steps, per stage, its tape or the
+            random state before it.
+        shared: whether the step before also pulls back through the first stage, as its end slope.
+        end: the field at the end of the step, if its tape was kept and nothing else needs it.
+        context: the context of the call, for runners that call the field themselves.
     """
 
     tableau: Tableau
@@ -142,32 +114,27 @@ class StepPullback:
     context: Context = None
 
     def __post_init__(self) -> None:
-        """Begin without stages."""
         self.have = 0
         self.evaluations = 0
         self.taped: list[TapedStage] = []
 
     @cached_property
     def rows(self) -> TableauTensors:
-        """The method's coefficients as tensors."""
+        """Coefficients of the method as tensors."""
         return tensors(self.tableau, self.x.dtype, self.x.device)
 
     @cached_property
     def times(self) -> tuple[Tensor, ...]:
-        """The stages' times."""
+        """Times of the stages."""
         return stage_times(self.rows, self.t, self.h)
 
     @cached_property
     def stages(self) -> StageBuffer:
-        """Room for the stages."""
+        """Values of the stages."""
         return StageBuffer(len(self.tableau.c), self.x)
 
     def rerun(self, count: int) -> None:
-        """Put the first ``count`` stages on the tape, unless the forward pass has kept it.
-
-        Args:
-            count: How many stages.
-        """
+        """Evaluate the first ``count`` stages with their tapes, unless the tapes were kept."""
         kept: Sequence[TapedStage | RandomState] = self.kept or ()
         for i in range(self.have, count):
             old = kept[i] if i < len(kept) else None
@@ -182,22 +149,19 @@ class StepPullback:
 
     def pull(self, cotangent: Tensor, outputs: Sequence[tuple[float, Tensor]],
              gradient: GradientSum, on_stage: StageListener | None = None) -> Tensor:  # fmt: skip
-        """Pull cotangents of the end state and of outputs inside the step back to its start.
+        """Return the cotangent of the state at the start.
 
         Args:
-            cotangent: Cotangent of the state at the end.
+            cotangent: cotangent of the state at the end.
             outputs: ``(theta, cotangent)`` of outputs strictly inside the step.
-            gradient: Where parameter gradients are added.
-            on_stage: Told of each stage's input and cotangent.
-
-        Returns:
-            Cotangent of the state at the start.
+            gradient: the sum to which parameter gradients are added.
+            on_stage: receives the number, input and cotangent of each stage.
         """
         inside = [(self.tableau.output_weights(theta), g) for theta, g in outputs]
         count = len(inside[0][0]) if inside else self.tableau.stages
         self.rerun(count)
         tails = self.rows.tails[count]
-        # Row i takes the state cotangent of stage i; the last row is the end state's own.
+        # Row i holds the state cotangent of stage i; the last row is that of the end state.
         back = StageBuffer(count + 1, self.x)
         back.write(count, cotangent)
         for i in reversed(range(count)):

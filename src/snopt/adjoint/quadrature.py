@@ -1,8 +1,8 @@
-r"""Where along the path an observer is told, and with what weight.
+r"""Quadrature rules: the nodes along a path at which observers are called, and their weights.
 
 Integrals over time along a solve, :math:`\int_{t_0}^{t_1} g(t)\,dt`, become sums over nodes.
-A *panel* is a stretch on which state and adjoint are smooth: an accepted step, or a part of
-one between two requested times. Weights are positive and add up to :math:`|t_1 - t_0|`.
+A *panel* is an interval on which state and adjoint are smooth: an accepted step, or a part of
+one between two requested times. Weights are positive and sum to :math:`|t_1 - t_0|`.
 """
 
 from __future__ import annotations
@@ -16,33 +16,24 @@ Nodes = list[tuple[float, float]]
 
 
 class Quadrature(Protocol):
-    """A rule that puts nodes on panels."""
+    """A rule that places nodes on panels."""
 
     @property
     def stages(self) -> bool:
-        """Whether fixed-step methods tell their own stages instead of panel nodes."""
+        """Whether fixed-step methods use their stages as nodes."""
 
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
-        """Nodes ``(t, weight)`` between ``a`` and ``b``.
+        """Return nodes ``(t, weight)`` from ``a`` to ``b``, in a solve from ``t0`` to ``t1``.
 
-        Args:
-            a: One end of the panel.
-            b: The other end.
-            t0: Start of the solve.
-            t1: End of the solve.
-            whole: Whether the panel spans many steps that are not known (black boxes).
+        With ``whole=True`` the panel spans many unknown steps of a black box.
         """
 
 
 @lru_cache(maxsize=32)
 def gauss(n: int) -> tuple[tuple[float, float], ...]:
-    """Nodes and weights of Gauss-Legendre quadrature on [0, 1].
+    """Return nodes and weights of Gauss-Legendre quadrature on [0, 1].
 
-    Args:
-        n: Number of nodes; exact for polynomials of degree ``2n - 1``.
-
-    Returns:
-        Pairs ``(node, weight)``.
+    With ``n`` nodes it is exact for polynomials of degree ``2n - 1``.
 
     Example:
         >>> round(sum(w * x**3 for x, w in gauss(2)), 12)
@@ -50,7 +41,7 @@ def gauss(n: int) -> tuple[tuple[float, float], ...]:
     """
     found = []
     for i in range(n):
-        x = -math.cos(math.pi * (i + 0.75) / (n + 0.5))  # close enough for Newton's method
+        x = -math.cos(math.pi * (i + 0.75) / (n + 0.5))  # initial guess for Newton's method
         for _ in range(100):
             value, slope = _legendre(n, x)
             x -= value / slope
@@ -62,7 +53,7 @@ def gauss(n: int) -> tuple[tuple[float, float], ...]:
 
 
 def _legendre(n: int, x: float) -> tuple[float, float]:
-    """Legendre's polynomial of degree ``n`` and its derivative, by the three-term recurrence."""
+    """Return the Legendre polynomial of degree ``n`` and its derivative."""
     before, value = 1.0, x
     for k in range(2, n + 1):
         before, value = value, ((2 * k - 1) * x * value - (k - 1) * before) / k
@@ -74,11 +65,11 @@ class PerStep:
     """Gauss nodes inside every accepted step.
 
     Attributes:
-        nodes: Nodes a step. Two integrate along dopri5 as exactly as its dense output allows.
-        whole: Nodes an interval when the steps are a black box's own.
-        stages: Fixed-step methods tell their stages, for which the discrete gradient is exact. One
-            Euler step from ``t0`` to ``t1`` is told as ``(t0, t1 - t0, x(t0), Q_x(t1))``: the input
-            and the output gradient of a residual layer.
+        nodes: nodes per step. Two are as accurate as the dense output of dopri5.
+        whole: nodes per interval between requested times for black-box methods.
+        stages: use the stages of fixed-step methods as nodes, for which the discrete gradient is
+            exact. One Euler step from ``t0`` to ``t1`` yields ``(t0, t1 - t0, x(t0), Q_x(t1))``:
+            the input and the output gradient of a residual layer.
 
     Example:
         >>> [round(t, 3) for t, w in PerStep(2).panel(0.0, 1.0, 0.0, 1.0)]
@@ -90,18 +81,7 @@ class PerStep:
     stages: bool = True
 
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
-        """Gauss nodes between ``a`` and ``b``.
-
-        Args:
-            a: One end of the panel.
-            b: The other end.
-            t0: Start of the solve (not used).
-            t1: End of the solve (not used).
-            whole: Whether the panel spans many unknown steps.
-
-        Returns:
-            Nodes from ``a`` to ``b``.
-        """
+        """Return Gauss nodes from ``a`` to ``b``."""
         rule = gauss(max(self.whole, self.nodes) if whole else self.nodes)
         return [(a + x * (b - a), w * abs(b - a)) for x, w in rule]
 
@@ -113,8 +93,8 @@ class UniformGrid:
     The paper integrates its Kronecker factors on a uniform grid of about 100.
 
     Attributes:
-        n: Number of nodes.
-        stages: Never: the grid is independent of the method.
+        n: number of nodes.
+        stages: False, because the grid does not depend on the method.
 
     Example:
         >>> UniformGrid(4).panel(0.5, 1.0, 0.0, 1.0)
@@ -125,18 +105,7 @@ class UniformGrid:
     stages: bool = False
 
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
-        """The grid's nodes between ``a`` and ``b``.
-
-        Args:
-            a: One end of the panel.
-            b: The other end.
-            t0: Start of the solve.
-            t1: End of the solve.
-            whole: Not used.
-
-        Returns:
-            Nodes in the half-open panel, so that no node is told twice.
-        """
+        """Return the nodes in the half-open panel, so that neighbouring panels share none."""
         width = (t1 - t0) / self.n
         low, high = min(a, b), max(a, b)
         nodes = [t0 + (i + 0.5) * width for i in range(self.n)]

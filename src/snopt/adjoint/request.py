@@ -1,4 +1,4 @@
-"""One differentiable solve, described once at the edge and handed to an adjoint."""
+"""The description of one differentiable solve, and the interface of adjoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,37 +18,40 @@ from snopt.base.context import Context, detached, extra, moving, with_context
 from snopt.base.errors import GradientError, InvalidOption, SolveError
 from snopt.base.isolation import Again, RandomState, solver
 from snopt.base.packing import Packing
-from snopt.base.types import Field, State, TensorField, real_dtype
+from snopt.base.types import Field, State, TensorField, time_tensor
+from snopt.ode.blackbox import solve_black_box
 from snopt.ode.controller import UNBOUNDED
-from snopt.ode.settings import LEAPFROG, Settings
-from snopt.ode.solution import SolveStats
+from snopt.ode.options import LEAPFROG
+from snopt.ode.runge_kutta import Stepper
+from snopt.ode.settings import Settings
+from snopt.ode.solution import Solution, SolveStats
 
-#: A kept step takes 1.6 kB besides its state.
+#: A kept step takes 1.6 kB in addition to its state.
 MOST_KEPT_STEPS = 500_000
 
 
 @dataclass
 class Request:
-    """Everything an adjoint needs to know of one solve.
+    """Everything an adjoint needs to know about one solve.
 
     Attributes:
-        func: The field as the user gave it.
-        field: The field on packed states.
-        packing: How the user's state is packed.
-        times: Requested times, the start first.
-        settings: How to solve forward.
-        backward: How to solve backward (``backsolve`` only).
-        stats: Counts, filled in as forward and backward run.
-        first_step: A step carried over from an earlier solve.
-        grid: The steps of a fixed-step method, if the user constructs them.
-        observer: Told of nodes along the path during the backward pass.
-        keep: How many last steps keep their tape from the forward pass (``checkpoint`` only).
-        nodes: Gauss nodes a step for the parameter gradient (``backsolve`` only).
-        totals: Running totals that also take this solve's backward counts.
-        autocast: Autocast's dtype if it was on during the forward pass.
-        extra_evaluations: Evaluations of the field outside the solver, which count as well.
-        context: What the field is given besides time and state; None for nothing. Its tensors that
-            require a gradient are leaves, except under ``direct``.
+        func: the user's field.
+        field: the field on packed states.
+        packing: maps between the user's states and packed ones.
+        times: requested times, the start first.
+        settings: how to solve forward.
+        backward: how to solve backward (``backsolve`` only).
+        stats: counts, filled in by the forward and backward pass.
+        first_step: step size of an earlier solve.
+        grid: end times of the steps, if they are known beforehand.
+        observer: receives nodes along the path during the backward pass.
+        keep: number of last steps that keep their tape (``checkpoint`` only).
+        nodes: Gauss nodes per step for the parameter gradient (``backsolve`` only).
+        totals: running totals, to which the counts are added.
+        autocast: the dtype of autocast if it was active during the forward pass.
+        extra_evaluations: evaluations outside the solver that count as well.
+        context: third argument of the field, or None. Its tensors that require a gradient are
+            leaves, except under ``direct``.
     """
 
     func: Field
@@ -68,76 +71,60 @@ class Request:
     extra_evaluations: int = 0
     context: Context = None
 
+    def run(self, stepper: Stepper, x0: Tensor, **listeners: Any) -> Solution:
+        """Solve by a native method."""
+        return self.settings.run(
+            stepper, x0, self.times, first_step=self.first_step, grid=self.grid, **listeners
+        )
+
+    def forward(self, x0: Tensor, *, differentiable: bool = False) -> Solution:
+        """Solve by any method except the leapfrog."""
+        settings = self.settings
+        if settings.black_box:
+            return solve_black_box(settings, self.field, x0, self.times, self.packing)
+        return self.run(
+            settings.stepper(self.field, x0, self.packing, differentiable=differentiable), x0
+        )
+
     def targets(self, params: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What to differentiate evaluations of the field for.
+        """Return the tensors with respect to which the field is differentiated.
 
-        Args:
-            params: The field's parameters, and the user's context tensors behind them.
-
-        Returns:
-            The parameters, and the leaves that stand for the context tensors.
+        The last tensors of ``params`` are the user's context; leaves of the solve replace them.
         """
         own = moving(self.context)
         return (*params[: len(params) - len(own)], *own)
 
     def took(self, forward: SolveStats) -> None:
-        """Take over the counts of the forward solve.
-
-        Args:
-            forward: The solver's counts.
-        """
+        """Store the counts of the forward solve."""
         forward.nfe_forward += self.extra_evaluations
-        stats = self.stats
-        stats.nfe_forward, stats.accepted = forward.nfe_forward, forward.accepted
-        stats.rejected, stats.solves = forward.rejected, forward.solves
-        stats.first_step, stats.last_step = forward.first_step, forward.last_step
+        backward = self.stats.nfe_backward
+        self.stats.__dict__.update(dataclasses.replace(forward, nfe_backward=backward).__dict__)
         if self.totals is not None:
-            self.totals.nfe_forward += forward.nfe_forward
-            self.totals.accepted += forward.accepted
-            self.totals.rejected += forward.rejected
-            self.totals.solves += forward.solves
-            self.totals.first_step = forward.first_step
-            self.totals.last_step = forward.last_step
+            self.totals.add(forward)
 
     def took_backward(self, evaluations: int) -> None:
-        """Add evaluations of the backward pass.
-
-        Args:
-            evaluations: How many.
-        """
+        """Add evaluations of the backward pass."""
         self.stats.nfe_backward += evaluations
         if self.totals is not None:
             self.totals.nfe_backward += evaluations
 
-    def tell(self, observer: NodeObserver, t: float, weight: float, x: Tensor, Q_x: Tensor) -> None:
-        """Tell an observer of one node, in the user's structure.
-
-        Args:
-            observer: The observer.
-            t: Time of the node.
-            weight: Its quadrature weight.
-            x: Packed state.
-            Q_x: Packed adjoint.
-        """
-        time = torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device)
+    def observe(self, t: float, weight: float, x: Tensor, Q_x: Tensor) -> None:
+        """Pass one node to the observer, in the user's structure."""
+        assert self.observer is not None
         with torch.no_grad():
             state, adjoint = self.packing.unpack(x.detach()), self.packing.unpack(Q_x.detach())
             more = extra(detached(self.context))
-            observer.observe(time, weight, state, adjoint, *more)
+            self.observer.observe(time_tensor(t, x), weight, state, adjoint, *more)
 
     @property
     def too_many_steps(self) -> bool:
-        """Whether there are more fixed steps than a backward pass should keep states for."""
+        """Whether the backward pass would need the states of too many fixed steps."""
         settings = self.settings
         unasked = settings.controller.max_steps == UNBOUNDED
         return unasked and settings.fixed_steps(self.times) > MOST_KEPT_STEPS
 
     def refuse_steps(self) -> None:
-        """Raise for a solve with :attr:`too_many_steps`.
-
-        Raises:
-            InvalidOption: Always.
-        """
+        """Raise the error for a solve with :attr:`too_many_steps`."""
         steps = self.settings.fixed_steps(self.times)
         raise InvalidOption(
             f"option step_size = {self.settings.step_size} makes {steps:,} steps, and this adjoint "
@@ -147,27 +134,12 @@ class Request:
         )
 
     def tapes(self, t: float, h: float) -> bool:
-        """Whether a step should keep its tape: the end is at most ``keep`` such steps away.
-
-        Args:
-            t: Start of the step.
-            h: The step, signed.
-
-        Returns:
-            Whether it is among the last.
-        """
+        """Return whether a step keeps its tape: the end is at most ``keep`` such steps away."""
         return abs(self.times[-1] - t) <= self.keep * abs(h) * (1.0 + 1e-9)
 
     @contextlib.contextmanager
     def again(self, device: torch.device) -> Iterator[Again]:
-        """Evaluate the field in the backward pass: as in the forward pass, but without a trace.
-
-        Args:
-            device: The state's device.
-
-        Yields:
-            The field, under the forward pass's autocast.
-        """
+        """Yield the field for evaluations without side effects, under the same autocast."""
         with contextlib.ExitStack() as scope:
             if self.autocast is not None:
                 scope.enter_context(torch.autocast(device.type, dtype=self.autocast))
@@ -175,23 +147,15 @@ class Request:
 
     @contextlib.contextmanager
     def without_draws(self, adjoint: str, device: torch.device) -> Iterator[None]:
-        """Solve forward for an adjoint that has to find the same field on the way back.
+        """Raise GradientError if the field draws random numbers during a forward solve.
 
-        Args:
-            adjoint: Its name.
-            device: The state's device.
-
-        Yields:
-            Nothing.
-
-        Raises:
-            GradientError: The field draws random numbers.
+        For adjoints whose backward pass must see the same field again.
         """
         state = RandomState(device)
         failure: SolveError | None = None
         try:
             yield
-        except SolveError as error:  # perhaps because no step is small enough for noise
+        except SolveError as error:  # noise may be why no step size was small enough
             failure = error
         if state.moved():
             raise GradientError(
@@ -203,22 +167,23 @@ class Request:
             raise failure
 
 
-def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool,
-               context: Context = None) -> TensorField:  # fmt: skip
-    """The field on packed states, its output checked at the first call.
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the dtype of autocast on a device, or None if it is not active."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return None
 
-    Args:
-        field: The user's field.
-        packing: How the state is packed.
-        dtype: The state's dtype.
-        cast: Whether autocast may have lowered the output's precision: it is then cast back,
-            so that the state, the errors and the sums stay in the state's own dtype.
-        context: What the field is given behind the state; None for nothing.
 
-    Returns:
-        The packed field.
+def edge_field(
+    field: Field, packing: Packing, like: Tensor, context: Context = None
+) -> TensorField:
+    """Return the field on packed states such as ``like``; its first output is checked.
+
+    Under autocast, outputs of lower precision are converted, so that states, errors and sums keep
+    the precision of the state.
     """
-    more = extra(context)
+    more, dtype, cast = extra(context), like.dtype, autocast_dtype(like.device) is not None
     inner = packing.wrap(with_context(field, context))
     checked = False
 
@@ -241,20 +206,7 @@ def edge_field(field: Field, packing: Packing, dtype: torch.dtype, cast: bool,
 
 
 def called(field: Field, t: Tensor, x: State, *more: Context) -> State:
-    """The field's value, or an error that says how a field is called.
-
-    Args:
-        field: The user's field.
-        t: The time.
-        x: The state.
-        *more: The context, if there is one.
-
-    Returns:
-        What the field returns.
-
-    Raises:
-        TypeError: The field does not take these arguments.
-    """
+    """Call the field; if its signature does not fit, say which one is expected."""
     try:
         return field(t, x, *more)
     except TypeError as error:
@@ -263,8 +215,8 @@ def called(field: Field, t: Tensor, x: State, *more: Context) -> State:
         except TypeError as mismatch:
             form = "field(t, x, context)" if more else "field(t, x)"
             raise TypeError(
-                f"the field {type(field).__name__} cannot be called as {form}: {mismatch}; let it "
-                "take the time first, then the state, then the context if the call has "
+                f"the field {type(field).__name__} cannot be called as {form}: {mismatch}; it "
+                "takes the time first, then the state, then the context if the call has "
                 "context=..., even if it does not use them."
             ) from error
         except ValueError:  # a callable without a signature
@@ -273,12 +225,12 @@ def called(field: Field, t: Tensor, x: State, *more: Context) -> State:
 
 
 class Adjoint(ABC):
-    """A way to solve so that autograd can differentiate the result.
+    """A way to make a solve differentiable.
 
     Attributes:
-        name: Its name in messages.
-        higher: Whether derivatives of every order can be taken.
-        default_method: The method if the user names none.
+        name: the name in messages.
+        higher: whether derivatives of every order are available.
+        default_method: the method if the user names none.
     """
 
     name: ClassVar[str]
@@ -287,47 +239,24 @@ class Adjoint(ABC):
 
     @abstractmethod
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve.
-
-        Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Parameters to differentiate for.
+        """Solve from the packed state ``x0``, differentiably with respect to it and ``params``.
 
         Returns:
-            Packed states at the requested times, the initial one first.
+            packed states at the requested times, the initial one first.
         """
 
     def fitted(self, settings: Settings) -> Adjoint:
-        """The adjoint that goes with a method: itself, or another for a black box.
-
-        Args:
-            settings: How to solve.
-
-        Returns:
-            An adjoint.
-
-        Raises:
-            InvalidOption: The method does not go with the adjoint.
-        """
+        """Return the adjoint to use with a method: this one, or another for a black box."""
         if (self.default_method == LEAPFROG) != (settings.method == LEAPFROG):
             raise InvalidOption(
                 f"adjoint={self.name!r} does not go with method={settings.method!r}: the "
-                "reversible adjoint is that of the asynchronous leapfrog. Use "
-                f"adjoint='reversible', method={LEAPFROG!r}, or another pair."
+                "reversible adjoint needs the asynchronous leapfrog, and no other adjoint supports "
+                f"it. Use adjoint='reversible' with method={LEAPFROG!r}, or change both."
             )
         return self
 
     def compiled(self, field: nn.Module, settings: Settings) -> Adjoint:
-        """The same adjoint with compiled steps.
-
-        Args:
-            field: The module whose steps to compile.
-            settings: How to solve.
-
-        Raises:
-            InvalidOption: There is none for this adjoint or this method.
-        """
+        """Return this adjoint with compiled steps, or raise InvalidOption if it has none."""
         raise InvalidOption(
             f"compile=True does not go with adjoint={self.name!r}, method={settings.method!r}; "
             "use adjoint='checkpoint' with dopri5, tsit5 or bosh3."

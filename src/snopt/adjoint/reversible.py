@@ -1,7 +1,7 @@
 r"""The reversible adjoint: constant memory and an exact gradient.
 
-Forward by the asynchronous leapfrog, keeping its last state and the step sizes. Backward, each
-step is undone and its one evaluation serves both the inverse and the pull-back. With
+The forward pass uses the asynchronous leapfrog and keeps its last state and the step sizes. The
+backward pass undoes each step; one evaluation serves both the inverse and the pull-back. With
 cotangents :math:`(\lambda_x, \lambda_v)` after a step,
 
 .. math::
@@ -24,41 +24,29 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.backsolve import observe_walk
-from snopt.adjoint.checkpoint import refuse_create_graph
+from snopt.adjoint.checkpoint import StepMark, refuse_create_graph
 from snopt.adjoint.pullback import GradientSum, tape, vjp
 from snopt.adjoint.request import Request
-from snopt.base.types import real_dtype
+from snopt.base.types import time_tensor
 from snopt.ode.reversible import AsynchronousLeapfrog, unleap
 from snopt.ode.solve import Step
 
-Marks = list[tuple[float, float, tuple[tuple[int, float], ...]]]
 
-
-class _Reversible(torch.autograd.Function):
-    """Leap forward; undo and pull back."""
+class Reversed(torch.autograd.Function):
+    """Solves by the leapfrog; its backward pass undoes the steps."""
 
     @staticmethod
     def forward(ctx: Any, request: Request, eta: float, x0: Tensor, *params: Tensor) -> Any:
-        """Solve, landing on every requested time.
-
-        Args:
-            ctx: Autograd's context.
-            request: The solve.
-            eta: Damping of the leapfrog.
-            x0: Packed initial state.
-            *params: Parameters.
-
-        Returns:
-            States at the requested times after the first.
-        """
-        marks: Marks = []
+        """Return the states at the requested times after the first."""
+        marks: list[StepMark] = []
 
         def remember(step: Step) -> None:
-            marks.append((step.t, step.h, step.outputs))
+            marks.append(StepMark(step.t, step.h, step.outputs))
 
         settings = request.settings
         stepper = AsynchronousLeapfrog(request.field, settings.tolerance(request.packing), eta)
         with request.without_draws("reversible", x0.device):
+            # Steps end at every requested time, because interpolation could not be undone.
             solution = settings.run(
                 stepper, x0, request.times,
                 first_step=request.first_step, on_step=remember, grid=list(request.times[1:]),
@@ -73,15 +61,7 @@ class _Reversible(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        """Undo the steps and pull the cotangents back.
-
-        Args:
-            ctx: Autograd's context.
-            *gradients: Cotangents of the outputs.
-
-        Returns:
-            Cotangents of the inputs.
-        """
+        """Undo the steps and pull the cotangents back."""
         refuse_create_graph("reversible")
         saved, n = ctx.saved_tensors, ctx.outputs
         states, v, params = saved[:n], saved[n], ctx.request.targets(saved[n + 1 :])
@@ -94,46 +74,27 @@ class _Reversible(torch.autograd.Function):
         return (None, None, Q_x if ctx.needs_input_grad[2] else None, *gradient.total)
 
 
-def _pull_back(request: Request, marks: Marks, x: Tensor, v: Tensor,
+def _pull_back(request: Request, marks: Sequence[StepMark], x: Tensor, v: Tensor,
                gradients: Sequence[Tensor | None], gradient: GradientSum,
                eta: float) -> Tensor:  # fmt: skip
-    """Undo all steps, last first, carrying the cotangents along."""
+    """Undo all steps, the last one first, and return the cotangent of the initial state."""
     lam_x, lam_v = torch.zeros_like(x), torch.zeros_like(x)
     params = gradient.params
-
-    def at(t: float) -> Tensor:
-        return torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device)
-
-    for t, h, outputs in reversed(marks):
-        for index, _ in outputs:
+    for mark in reversed(marks):
+        h = mark.h
+        for index, _ in mark.outputs:
             g = gradients[index - 1]
             if g is not None:
                 lam_x = lam_x + g
         x_mid = torch.sub(x, v, alpha=0.5 * h)
-        stage = tape(request.field, at(t + 0.5 * h), x_mid)
+        stage = tape(request.field, time_tensor(mark.t + 0.5 * h, x), x_mid)
         x, v = unleap(x_mid, v, stage[1].detach(), h, eta)
         nu = torch.add(lam_v, lam_x, alpha=0.5 * h)
         back, rest = vjp(stage, 2.0 * eta * nu, params)
         gradient.add(rest)
         lam_x = lam_x if back is None else lam_x + back
         lam_v = torch.add((1.0 - 2.0 * eta) * nu, lam_x, alpha=0.5 * h)
-    back, rest = vjp(tape(request.field, at(request.times[0]), x), lam_v, params)
+    back, rest = vjp(tape(request.field, time_tensor(request.times[0], x), x), lam_v, params)
     gradient.add(rest)
     request.took_backward(len(marks) + 1)
     return lam_x if back is None else lam_x + back
-
-
-def solve_reversible(request: Request, x0: Tensor, params: Sequence[Tensor],
-                     eta: float = 1.0) -> list[Tensor]:  # fmt: skip
-    """Solve with the reversible adjoint.
-
-    Args:
-        request: The solve.
-        x0: Packed initial state.
-        params: Parameters to differentiate for.
-        eta: Damping of the leapfrog, above 0.5 and at most 1.
-
-    Returns:
-        States at the requested times, the initial one first.
-    """
-    return [x0, *_Reversible.apply(request, eta, x0, *params)]

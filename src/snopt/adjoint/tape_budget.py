@@ -1,22 +1,24 @@
-"""How many last steps may keep their tape from the forward pass.
+"""How many of the last steps keep their tape from the forward pass.
 
 A step whose tape is kept is not run again in the backward pass, which saves a quarter of the
 work; but a tape is many times larger than a state. So tapes are kept within a budget of bytes,
-from the last step backwards. What one evaluation's tape takes is measured once for every field
-and shape of state.
+from the last step backwards. The size of one evaluation's tape is measured once per field and
+shape of state.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
+from types import FunctionType, MethodType
 
 import torch
 from torch import Tensor
 
 from snopt.adjoint.pullback import tape
 from snopt.adjoint.request import Request
-from snopt.base.types import real_dtype
+from snopt.base.types import time_tensor
 
 #: Bytes of tape that one solve may keep: 256 MiB.
 TAPE_BYTES = 2**28
@@ -25,16 +27,7 @@ _MEASURED: weakref.WeakKeyDictionary[object, dict[object, int]] = weakref.WeakKe
 
 
 def tape_bytes(request: Request, x0: Tensor, params: Sequence[Tensor]) -> int:
-    """Bytes that autograd saves for one evaluation of the field, parameters apart.
-
-    Args:
-        request: The solve.
-        x0: Packed initial state.
-        params: Parameters, which are alive anyway.
-
-    Returns:
-        The number of bytes, each storage counted once.
-    """
+    """Return the bytes that autograd saves for one evaluation of the field, without parameters."""
     seen = {p.untyped_storage().data_ptr() for p in params}
     total = 0
 
@@ -46,40 +39,40 @@ def tape_bytes(request: Request, x0: Tensor, params: Sequence[Tensor]) -> int:
             total += storage.nbytes()
         return saved
 
-    t = torch.tensor(request.times[0], dtype=real_dtype(x0.dtype), device=x0.device)
     with (
         request.again(x0.device) as field,
         torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved),
     ):
-        stage = tape(field, t, x0)
+        stage = tape(field, time_tensor(request.times[0], x0), x0)
     del stage
     return total
 
 
 def steps_to_keep(request: Request, x0: Tensor, params: Sequence[Tensor],
-                  keep: int | None = None, budget: int = TAPE_BYTES) -> int:  # fmt: skip
-    """How many last steps keep their tape.
+                  keep: int | None) -> int:  # fmt: skip
+    """Return how many of the last steps keep their tape: ``keep``, or as many as fit.
 
-    Args:
-        request: The solve.
-        x0: Packed initial state.
-        params: Parameters.
-        keep: The user's number; None keeps as many as fit into the budget. To find out how many,
-            one evaluation is made once per field and shape. It is not in the counts of the solve,
-            so that these are the same in a new process.
-        budget: Bytes of tape that may be kept.
-
-    Returns:
-        A number of steps, perhaps 0.
+    To find out how many fit, the field is evaluated once per field and shape. This evaluation is
+    not counted, so that the counts of a solve do not depend on earlier ones.
     """
     tableau = request.settings.tableau
     if keep is not None or tableau is None:
         return keep or 0
     try:
-        known = _MEASURED.setdefault(request.func, {})
-    except TypeError:  # a field that cannot be referred to weakly
+        known = _MEASURED.setdefault(_owner(request.func), {})
+    except TypeError:  # no weak references to this field
         known = {}
-    key = (x0.shape, x0.dtype, x0.device)
+    name = getattr(request.func, "__name__", "")
+    key = (name, x0.shape, x0.dtype, x0.device, *(p.shape for p in params))
     if key not in known:
         known[key] = tape_bytes(request, x0.detach(), params)
-    return budget // max(1, known[key] * tableau.stages)
+    return TAPE_BYTES // max(1, known[key] * tableau.stages)
+
+
+def _owner(func: object) -> object:
+    """Return what stays the same when a method is bound, or a closure made, for every call."""
+    if isinstance(func, partial):
+        return _owner(func.func)
+    if isinstance(func, MethodType):
+        return func.__self__
+    return func.__code__ if isinstance(func, FunctionType) else func

@@ -1,1 +1,1 @@
-"""Ground floor: types, errors and the packing of nested states. Imports nothing above it."""
+"""Types, errors, packing of nested states; imports nothing from the other packages."""

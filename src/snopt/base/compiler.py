@@ -1,7 +1,7 @@
-"""Functions that ``torch.compile`` calls without looking inside.
+"""Functions that ``torch.compile`` does not trace.
 
-A time loop decides by numbers, so that tracing it breaks the graph at every step. A model that is
-compiled as a whole runs its solves as they are; what surrounds them is compiled.
+A time loop branches on numbers, so tracing it would break the graph at every step. In a compiled
+model the solves run as they are and the rest of the model is compiled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,9 @@ R = TypeVar("R")
 
 
 def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """``torch.compiler.disable`` without its import of the compiler, which takes seconds.
+    """Exclude a function from tracing; it may itself call compiled functions.
 
-    Args:
-        function: A function that may itself call compiled ones.
-
-    Returns:
-        The same function, at which ``torch.compile`` ends a graph and behind which it begins
-        another.
+    Like ``torch.compiler.disable``, but without importing the compiler, which takes seconds.
 
     Example:
         >>> uncompiled(abs)(-1)

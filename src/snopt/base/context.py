@@ -1,8 +1,8 @@
-"""What a field is given besides time and state: any nesting of tensors and other values.
+"""The third argument of a field: any nesting of tensors and other values.
 
-Its tensors that require a gradient take part in a solve as parameters do. An adjoint that
-evaluates the field again works on detached copies, so that the graph behind the context, and the
-hooks on it, are left alone until the gradient is known.
+Context tensors that require a gradient are treated like parameters. An adjoint that evaluates the
+field again works on detached copies, so the graph behind the context and its hooks are untouched
+until the gradient is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Context: TypeAlias = Any
 
 
 def moving(context: Context) -> tuple[Tensor, ...]:
-    """The tensors of a context that require a gradient.
+    """Return the tensors of a context that require a gradient.
 
     Example:
         >>> import torch
@@ -34,15 +34,7 @@ def moving(context: Context) -> tuple[Tensor, ...]:
 
 
 def with_moving(context: Context, tensors: Sequence[Tensor]) -> Context:
-    """The context with other tensors in the place of those that require a gradient.
-
-    Args:
-        context: Any context.
-        tensors: As many as :func:`moving` returns.
-
-    Returns:
-        A context of the same structure.
-    """
+    """Return the context with ``tensors`` in place of those that :func:`moving` returns."""
     if context is None:
         return None
     found, spec = _pytree.tree_flatten(context)
@@ -51,14 +43,9 @@ def with_moving(context: Context, tensors: Sequence[Tensor]) -> Context:
 
 
 def detached(context: Context, *, leaves: bool = False) -> Context:
-    """The context without its graph.
+    """Return the context without its graph.
 
-    Args:
-        context: Any context.
-        leaves: Whether tensors that required a gradient require one again, as new leaves.
-
-    Returns:
-        A context of the same structure.
+    With ``leaves=True``, tensors that required a gradient become leaves that require one.
     """
     return with_moving(context, [part.detach().requires_grad_(leaves) for part in moving(context)])
 
@@ -68,18 +55,10 @@ def _moves(leaf: object) -> bool:
 
 
 def extra(context: Context) -> tuple[Any, ...]:
-    """The arguments that a field is given behind the state."""
+    """Return the arguments that follow the state in a call of the field."""
     return () if context is None else (context,)
 
 
 def with_context(field: Field, context: Context) -> Field:
-    """The field as a function of time and state.
-
-    Args:
-        field: The user's field.
-        context: What it is given behind the state; None for nothing.
-
-    Returns:
-        The field itself without a context.
-    """
+    """Return the field as a function of time and state."""
     return field if context is None else lambda t, x: field(t, x, context)  # type: ignore[call-arg]

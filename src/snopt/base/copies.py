@@ -1,21 +1,19 @@
-"""Things that belong to one model, and not to its copies."""
+"""Hooks and observers that belong to one model and must not follow its copies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-__all__ = ["Inert", "no_hook"]
-
 
 def no_hook(*args: object, **kwargs: object) -> None:
-    """A hook that does nothing."""
+    """Do nothing."""
 
 
 class Inert:
-    """A hook or an observer that reports to someone; a copy or a pickle of it does not.
+    """A hook or an observer that copies and pickles of a model do not inherit.
 
-    Copies of a model hold ``in_copies`` in its place: nothing, or a hook that does nothing.
+    They hold ``in_copies`` in its place: None, or a hook that does nothing.
 
     Example:
         >>> import copy

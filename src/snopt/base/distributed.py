@@ -1,19 +1,17 @@
-"""Whether several processes train together: the one place that asks."""
+"""Queries about the process group; the only module that asks ``torch.distributed``."""
 
 from __future__ import annotations
 
 from torch import distributed
 
-__all__ = ["joined", "rank", "world_size"]
-
 
 def joined() -> bool:
-    """Whether there is a process group."""
+    """Return whether this process belongs to a process group."""
     return distributed.is_available() and distributed.is_initialized()
 
 
 def world_size() -> int:
-    """Number of processes that train together; 1 without a process group.
+    """Return the number of processes that train together, 1 without a process group.
 
     Example:
         >>> world_size()
@@ -23,7 +21,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """This process's number; 0 without a process group.
+    """Return the rank of this process, 0 without a process group.
 
     Example:
         >>> rank()

@@ -1,4 +1,4 @@
-"""What can go wrong in a solve, as exceptions that say what to do about it."""
+"""Exceptions of the library; their messages name the value, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -10,30 +10,22 @@ class SolveError(RuntimeError):
     """A solve could not be finished.
 
     Attributes:
-        t: The time reached.
-        step: The step that was tried there.
-        norm: The root mean square of the state there.
+        t: time at which the solve failed.
+        step: step size of the last attempt.
+        norm: root mean square of the state at ``t``.
     """
 
     def __init__(self, message: str, *, t: float, step: float, norm: float) -> None:
-        """Keep the place of the failure next to its message.
-
-        Args:
-            message: The sentence shown to the user.
-            t: The time reached.
-            step: The step that was tried there.
-            norm: The root mean square of the state there.
-        """
         super().__init__(message)
         self.t, self.step, self.norm = t, step, norm
 
 
 class StepSizeUnderflow(SolveError):
-    """The step fell below what the time's floating-point numbers can resolve."""
+    """The step size fell below the floating-point resolution of the time."""
 
 
 class NonFiniteState(SolveError):
-    """The field, or a state that it led to, is NaN or infinite."""
+    """The field or the state is NaN or infinite."""
 
 
 class MaxStepsExceeded(SolveError):
@@ -45,7 +37,7 @@ class InvalidTimes(ValueError):
 
 
 class InvalidState(ValueError):
-    """The initial state cannot be integrated (no tensor, mixed dtypes, integers)."""
+    """The initial state is not a tensor, has mixed dtypes or devices, or holds integers."""
 
 
 class FieldOutputError(ValueError):
@@ -53,27 +45,19 @@ class FieldOutputError(ValueError):
 
 
 class UnknownName(ValueError):
-    """A name (of a method, an adjoint, an option) that nobody registered."""
+    """No method, adjoint, option or other object has this name."""
 
 
 class InvalidOption(ValueError):
-    """An option whose value makes no sense, or that does not go with the method."""
+    """The value of an option is invalid, or the method does not support the option."""
 
 
 class GradientError(RuntimeError):
-    """A gradient was asked for that this adjoint cannot give."""
+    """The chosen adjoint cannot compute the requested gradient."""
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
-    """Make the error for a name that is not among the valid ones.
-
-    Args:
-        kind: What the name is of, for example ``"method"``.
-        name: The offending name.
-        valid: The names that would have worked.
-
-    Returns:
-        An exception to raise, which lists the valid names and the nearest one.
+    """Return the error for an unknown name; it lists the valid names and the closest match.
 
     Example:
         >>> print(unknown("method", "dopri6", ["dopri5", "rk4"]))

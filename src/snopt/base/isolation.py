@@ -1,9 +1,9 @@
-"""Evaluations of a field that must leave no trace.
+"""Evaluations of a field without side effects.
 
-A solver evaluates a field many times in one forward pass of the model: for stages, for rejected
-steps, for a first step. Hooks on layers must be able to tell these evaluations from the user's own.
-Where a field is evaluated again, in a backward pass or by an observer, it must draw the random
-numbers of the first time and change neither the random state nor its buffers.
+A solver evaluates a field many times per forward pass of the model: for stages, rejected steps and
+first-step guesses. Hooks on layers must be able to tell these evaluations from the user's own. When
+a field is evaluated again, in a backward pass or by an observer, it must draw the same random
+numbers as before and leave the random state and its buffers unchanged.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from torch import Tensor, nn
 
 from snopt.base.types import TensorField
 
-__all__ = ["Again", "RandomState", "modules_of", "preserving", "private_buffers", "solver"]
-
 
 class _Solver(threading.local):
-    """Whether this thread is inside an evaluation that a solver asked for."""
-
     depth = 0
 
 
 solver = _Solver()
-"""Solvers raise ``solver.depth`` around each evaluation of a field and lower it after."""
+"""``solver.depth`` is positive while a solver of this thread evaluates a field."""
 
 
 class RandomState:
-    """The states of torch's generators, of the CPU and of one device, at one moment.
+    """A snapshot of torch's random generators, of the CPU and of one device.
 
     Example:
         >>> state = RandomState(torch.device("cpu"))
@@ -49,52 +45,36 @@ class RandomState:
     __slots__ = ("_cpu", "_device", "_own")
 
     def __init__(self, device: torch.device) -> None:
-        """Read the generators.
-
-        Args:
-            device: The device whose generator counts besides the CPU's.
-        """
         self._cpu = torch.default_generator.get_state()
         self._device, self._own = device, None
-        if device.type != "cpu":
+        if device.type not in ("cpu", "meta"):
             self._own = torch.get_device_module(device).get_rng_state(device)
 
     def restore(self) -> None:
-        """Set the generators back to this state."""
+        """Set the generators to this state."""
         torch.default_generator.set_state(self._cpu)
         if self._own is not None:
             torch.get_device_module(self._device).set_rng_state(self._own, self._device)
 
     def differs(self, other: RandomState) -> bool:
-        """Whether random numbers were drawn between two states.
-
-        Args:
-            other: The other state, of the same device.
-
-        Returns:
-            Whether they differ.
-        """
+        """Return whether random numbers were drawn between two snapshots."""
         if not _equal(self._cpu, other._cpu):
             return True
         return self._own is not None and not _equal(self._own, other._own)
 
     def moved(self) -> bool:
-        """Whether random numbers were drawn since.
-
-        Returns:
-            Whether the generators are in another state now.
-        """
+        """Return whether random numbers were drawn since this snapshot."""
         return self.differs(RandomState(self._device))
 
 
 def _equal(a: Tensor, b: Tensor | None) -> bool:
-    """Whether two generator states, of bytes, are equal; in words of eight, which is faster."""
+    # The states are bytes; comparing them as 64-bit words is faster.
     return b is not None and torch.equal(a.view(torch.int64), b.view(torch.int64))
 
 
 @contextmanager
 def private_buffers(module: nn.Module) -> Iterator[None]:
-    """Let a module work on copies of its buffers.
+    """Let a module work on copies of its buffers inside the ``with`` block.
 
     Example:
         >>> norm = nn.BatchNorm1d(2)
@@ -103,8 +83,8 @@ def private_buffers(module: nn.Module) -> Iterator[None]:
         >>> norm.num_batches_tracked
         tensor(0)
     """
-    # Buffers are exchanged for copies, not written back: a graph alive elsewhere may hold the
-    # originals, and autograd refuses tensors that were written to, even with the same values.
+    # The originals are never written to: a graph may hold them, and autograd refuses tensors that
+    # were modified, even if the values are the same.
     kept = [(part, dict(part._buffers)) for part in module.modules() if part._buffers]
     for part, buffers in kept:
         for name, buffer in buffers.items():
@@ -117,13 +97,7 @@ def private_buffers(module: nn.Module) -> Iterator[None]:
 
 
 def modules_of(field: object) -> list[nn.Module]:
-    """The modules that a field consists of.
-
-    Args:
-        field: A module, a method of one, or a function.
-
-    Returns:
-        The module, or those that the function refers to by name.
+    """Return the modules that a module, a bound method or a function refers to.
 
     Example:
         >>> linear = nn.Linear(2, 2)
@@ -144,10 +118,10 @@ def modules_of(field: object) -> list[nn.Module]:
 
 @contextmanager
 def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Leave random state and buffers as they were, whatever an extra evaluation does.
+    """Restore random state and buffers after an extra evaluation.
 
-    Dropout then draws the same masks, and normalisation keeps the same running
-    statistics, with and without recording. Hooks take the evaluation for a solver's.
+    Dropout then draws the same masks, and normalisation keeps the same running statistics, with
+    and without recording. Hooks treat the evaluation as one of the solver's.
 
     Example:
         >>> with preserving(nn.Dropout(), torch.device("cpu")):
@@ -166,53 +140,30 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 class Again:
-    """A field on packed states for evaluations beyond those of the forward pass.
+    """A field on packed states for evaluations after the forward pass.
 
-    They draw from a random state that is put back after each, and from the first one on the field
-    works on copies of its buffers.
+    Each evaluation restores the random state. From the first one until ``scope`` closes, the
+    modules of ``owner`` (the user's field) work on copies of their buffers.
     """
 
     def __init__(self, field: TensorField, owner: object, device: torch.device,
                  scope: ExitStack) -> None:  # fmt: skip
-        """Wrap a field.
-
-        Args:
-            field: The field on packed states.
-            owner: What the user gave as field, whose buffers are kept.
-            device: The state's device.
-            scope: Until its end the field works on copies of its buffers.
-        """
         self._field, self._device = field, device
         self._owner, self._scope = owner, scope
 
     def isolate(self) -> None:
-        """Exchange the buffers now, for an evaluation that goes past this object."""
+        """Replace the buffers now, for an evaluation that does not go through this object."""
         if self._owner is not None:
             for module in modules_of(self._owner):
                 self._scope.enter_context(private_buffers(module))
             self._owner = None
 
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field.
-
-        Args:
-            t: Time.
-            x: State.
-
-        Returns:
-            Its value.
-        """
+        """Evaluate the field."""
         return self._evaluate(t, x, None)
 
     def at(self, state: RandomState) -> TensorField:
-        """The field with the random numbers that it drew from a state.
-
-        Args:
-            state: The random state before the evaluation that is repeated.
-
-        Returns:
-            A field for one evaluation.
-        """
+        """Return the field for one evaluation that draws its random numbers from ``state``."""
         return lambda t, x: self._evaluate(t, x, state)
 
     def _evaluate(self, t: Tensor, x: Tensor, state: RandomState | None) -> Tensor:

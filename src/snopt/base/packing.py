@@ -1,8 +1,7 @@
-"""Nested states in, one tensor for the solver out, and back.
+"""Conversion between nested states and the single tensor that the solver integrates.
 
-The solver integrates one tensor. A lone tensor keeps its shape (nothing is copied);
-a nested tuple is laid end to end in one vector. The leading axes of a packed tensor
-survive unpacking, so the states at many times unpack in one call.
+A single tensor keeps its shape and is not copied. A nested tuple is flattened and concatenated to
+one vector. Unpacking keeps leading axes, so the states at many times unpack in one call.
 """
 
 from __future__ import annotations
@@ -19,17 +18,14 @@ from snopt.base.types import Field, State, TensorField, leaves
 
 
 def _layout(state: State) -> Any:
-    """The nesting of a state with shapes in place of tensors (``torch.Size`` marks a leaf)."""
+    """Return the nesting of a state with shapes (``torch.Size``) in place of tensors."""
     if isinstance(state, Tensor):
         return state.shape
     return tuple(_layout(part) for part in state)
 
 
 def _build(layout: Any, pieces: Iterator[Tensor], lead: torch.Size) -> State:
-    """Hang pieces into a layout.
-
-    A function of its own: a recursive closure would be a cycle that keeps the pieces alive.
-    """
+    # Not a closure: a recursive closure is a reference cycle that keeps the pieces alive.
     if isinstance(layout, torch.Size):
         return next(pieces).reshape(lead + layout)
     return tuple(_build(part, pieces, lead) for part in layout)
@@ -37,11 +33,11 @@ def _build(layout: Any, pieces: Iterator[Tensor], lead: torch.Size) -> State:
 
 @dataclass(frozen=True)
 class Packing:
-    """How one nested state maps to the solver's tensor.
+    """The mapping between one structure of states and packed tensors.
 
     Attributes:
-        layout: ``torch.Size`` for a lone tensor, nested tuples of them otherwise.
-        sizes: Numbers of entries of the leaves, left to right.
+        layout: ``torch.Size`` for a single tensor, otherwise nested tuples of them.
+        sizes: number of entries of every leaf, left to right.
     """
 
     layout: Any
@@ -49,16 +45,7 @@ class Packing:
 
     @staticmethod
     def of(state: State) -> Packing:
-        """Read the packing off an example state, checking that it can be integrated.
-
-        Args:
-            state: A floating-point or complex tensor, or nested tuples of them.
-
-        Returns:
-            The packing.
-
-        Raises:
-            InvalidState: No tensor, mixed dtypes or devices, or integer entries.
+        """Return the packing of a state, after checking that it can be integrated.
 
         Example:
             >>> Packing.of((torch.zeros(2, 3), torch.zeros(2))).sizes
@@ -76,8 +63,8 @@ class Packing:
         kinds = {(part.dtype, str(part.device)) for part in parts}
         if len(kinds) > 1:
             raise InvalidState(
-                "the parts of the initial state differ in dtype or device: "
-                f"{sorted(map(str, kinds))}; bring them to one, for example with `.to(x[0])`."
+                "the tensors of the initial state differ in dtype or device: "
+                f"{sorted(map(str, kinds))}; convert them, for example with `.to(x[0])`."
             )
         dtype = parts[0].dtype
         if not (dtype.is_floating_point or dtype.is_complex):
@@ -88,17 +75,11 @@ class Packing:
 
     @property
     def single(self) -> bool:
-        """Whether the state is a lone tensor, which is passed through untouched."""
+        """Whether the state is a single tensor, which needs no packing."""
         return isinstance(self.layout, torch.Size)
 
     def pack(self, state: State) -> Tensor:
-        """Lay a nested state end to end.
-
-        Args:
-            state: A state of this layout.
-
-        Returns:
-            The state itself if it is a lone tensor, else a vector.
+        """Return a single tensor as it is, and a nested state as one vector.
 
         Example:
             >>> state = (torch.zeros(2), torch.ones(1))
@@ -110,13 +91,7 @@ class Packing:
         return torch.cat([leaf.reshape(-1) for leaf in leaves(state)])
 
     def unpack(self, packed: Tensor) -> State:
-        """Undo :meth:`pack`; leading axes beyond the packed ones are kept on every leaf.
-
-        Args:
-            packed: A tensor made by :meth:`pack`, or several stacked on leading axes.
-
-        Returns:
-            The nested state, its leaves views of ``packed``.
+        """Undo :meth:`pack`; every leaf keeps additional leading axes of ``packed``.
 
         Example:
             >>> state = (torch.zeros(2), torch.ones(1))
@@ -130,60 +105,46 @@ class Packing:
         return _build(self.layout, pieces, packed.shape[:-1])
 
     def wrap(self, field: Field) -> TensorField:
-        """Turn a field on nested states into a field on packed tensors.
-
-        Args:
-            field: The user's field.
-
-        Returns:
-            The field itself for a lone tensor, else one that unpacks and packs around it.
-        """
+        """Return a field on packed tensors for a field on nested states."""
         if self.single:
             return field
 
         def packed_field(t: Tensor, x: Tensor) -> Tensor:
-            out = field(t, self.unpack(x))
-            return torch.cat([leaf.reshape(-1) for leaf in leaves(out)])
+            return self.pack(field(t, self.unpack(x)))
 
         return packed_field
 
     def check_output(self, out: State, x: State, *, cast: bool = False) -> None:
-        """Check once a solve that the field returned a derivative of the state.
+        """Raise FieldOutputError unless ``out`` has structure, shapes, dtype and device of ``x``.
 
-        Args:
-            out: What the field returned for ``x``.
-            x: The state.
-            cast: Whether a lower precision is fine because autocast is on.
-
-        Raises:
-            FieldOutputError: Structure, shape, dtype or device differ from the state's.
+        With ``cast=True`` (autocast is active) the dtype may differ.
         """
-        if isinstance(x, Tensor) != isinstance(out, Tensor) or (
-            not isinstance(out, (Tensor, tuple, list))
-        ):
+        kinds = Tensor if isinstance(x, Tensor) else (tuple, list)
+        if not isinstance(out, kinds):
             raise FieldOutputError(
                 f"the field returned a {type(out).__name__} for a state that is a "
-                f"{type(x).__name__}; return dx/dt in the state's own structure."
+                f"{type(x).__name__}; return dx/dt in the structure of the state."
             )
         outs, states = list(leaves(out)), list(leaves(x))
         if len(outs) != len(states):
             raise FieldOutputError(
                 f"the field returned {len(outs)} tensors for a state of {len(states)}; "
-                "return one derivative for each part of the state."
+                "return one derivative per tensor of the state."
             )
         for i, (k, part) in enumerate(zip(outs, states, strict=True)):
+            place = f" (tensor {i})" if len(states) > 1 else ""
             if k.shape != part.shape:
                 raise FieldOutputError(
                     f"the field returned shape {tuple(k.shape)} for a state of shape "
-                    f"{tuple(part.shape)} (part {i}); dx/dt has the shape of x."
+                    f"{tuple(part.shape)}{place}; dx/dt has the shape of x."
                 )
             if k.device != part.device:
                 raise FieldOutputError(
-                    f"the field returned a tensor on {k.device}, the state is on {part.device} "
-                    f"(part {i}); move the field with `.to({part.device})`."
+                    f"the field returned a tensor on {k.device}, the state is on {part.device}"
+                    f"{place}; move the field with `.to({part.device})`."
                 )
             if k.dtype != part.dtype and not cast:
                 raise FieldOutputError(
-                    f"the field returned {k.dtype} for a state of {part.dtype} (part {i}); "
-                    "give field and state one dtype, for example `field.to(x.dtype)`."
+                    f"the field returned {k.dtype} for a state of {part.dtype}{place}; "
+                    "use one dtype for both, for example with `field.to(x.dtype)`."
                 )

@@ -1,4 +1,4 @@
-"""Whether code runs inside a transform of ``torch.func`` (grad, vjp, jvp, vmap, ...)."""
+"""Detection of ``torch.func`` transforms (grad, vjp, jvp, vmap, ...)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def transforming() -> bool:
-    """Whether a transform of ``torch.func`` is active.
+    """Return whether a ``torch.func`` transform is active.
 
     Example:
         >>> torch.func.vmap(lambda x: x if transforming() else -x)(torch.ones(2))

@@ -1,4 +1,4 @@
-"""The few types that every layer speaks of."""
+"""Types that every package uses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ TensorField: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 def leaves(state: State) -> Iterator[Tensor]:
-    """Walk the tensors of a nested state from left to right.
-
-    Args:
-        state: A tensor or a nested tuple or list of tensors.
-
-    Yields:
-        Each tensor.
+    """Yield the tensors of a nested tuple or list from left to right.
 
     Example:
         >>> a, b = torch.zeros(2), torch.ones(3)
@@ -40,16 +34,16 @@ def leaves(state: State) -> Iterator[Tensor]:
 
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which times are handed to a field whose state has ``dtype``.
-
-    Args:
-        dtype: The state's dtype.
-
-    Returns:
-        ``dtype`` itself, or the dtype of its real part when it is complex.
+    """Return the dtype of times for a state of ``dtype``: its real counterpart if complex.
 
     Example:
         >>> real_dtype(torch.complex64)
         torch.float32
     """
     return dtype.to_real() if dtype.is_complex else dtype
+
+
+def time_tensor(t: float, like: Tensor) -> Tensor:
+    """Return a time as the 0-d tensor that a field on states such as ``like`` receives."""
+    # Unlike torch.tensor, torch.full does not make the host wait for the device.
+    return torch.full((), t, dtype=real_dtype(like.dtype), device=like.device)

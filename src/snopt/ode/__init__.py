@@ -1,8 +1,8 @@
-"""Solving dx/dt = F(t, x). Knows of no loss, no layer and no optimizer."""
+"""The solver: integrates dx/dt = F(t, x) and knows nothing of losses, layers or optimizers."""
 
 from snopt.ode.controller import Controller
 from snopt.ode.norms import Seminorm, rms
-from snopt.ode.solution import Solution, SolveStats, Status
+from snopt.ode.solution import Solution, SolveStats
 from snopt.ode.solve import solve
 from snopt.ode.tableau import TABLEAUS, Tableau, register_method, tableau_named
 
@@ -12,7 +12,6 @@ __all__ = [
     "Seminorm",
     "Solution",
     "SolveStats",
-    "Status",
     "Tableau",
     "register_method",
     "rms",

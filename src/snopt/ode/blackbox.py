@@ -1,4 +1,4 @@
-"""Any torchdiffeq method as a black box with our call."""
+"""Solves by torchdiffeq's own methods."""
 
 from __future__ import annotations
 
@@ -13,30 +13,23 @@ from torch import Tensor
 from snopt.base.errors import InvalidOption, SolveError
 from snopt.base.packing import Packing
 from snopt.base.types import TensorField, real_dtype
+from snopt.ode.norms import rms
 from snopt.ode.options import options_of
 from snopt.ode.settings import Settings
 from snopt.ode.solution import Solution, SolveStats, Status
 
-#: Evaluations per step of ``max_num_steps``. Only the evaluations of a black box can be counted.
+#: Evaluations allowed per step of ``max_num_steps``; steps of a black box cannot be counted.
 EVALUATIONS_PER_STEP = 5
 
 
 def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: Sequence[float],
                     packing: Packing) -> Solution:  # fmt: skip
-    """Solve by torchdiffeq; autograd sees through it where the method allows.
+    """Solve by torchdiffeq; differentiable by autograd if the method is.
 
-    Args:
-        settings: A method of torchdiffeq with its options.
-        field: The field on packed states.
-        x0: Packed initial state.
-        times: Requested times.
-        packing: How the state is packed.
-
-    Returns:
-        States at the requested times; of the counts only ``nfe_forward`` is known.
+    The statistics contain only ``nfe_forward``.
 
     Raises:
-        SolveError: torchdiffeq or SciPy gave up, the solve took more than
+        SolveError: torchdiffeq or SciPy failed, the solve took more than
             ``EVALUATIONS_PER_STEP * max_num_steps`` evaluations, or the result is not finite.
 
     Example:
@@ -46,50 +39,37 @@ def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: S
         >>> abs(out.states[-1].item() - 0.36787944) < 1e-4
         True
     """
-    import torchdiffeq  # here, because it imports scipy: too slow for `import snopt`
-
-    counted = _Counted(settings, field, times)
-    with _reported(x0, times):
-        states = torchdiffeq.odeint(counted, x0, _grid(x0, times), **_arguments(settings, packing))
+    states, stats = _run(settings, field, x0, times, packing)
     if len(states) < len(times):
         reached = (times[len(states) - 1], times[-1])
         raise _failure(Status.GAVE_UP, states[-1].detach(), reached)
     if not bool(torch.isfinite(states[-1].detach()).all()):
         raise _failure(Status.NON_FINITE, states[-1].detach(), times)
-    return Solution(list(states.unbind(0)), SolveStats(nfe_forward=counted.calls, solves=1))
+    return Solution(list(states.unbind(0)), stats)
 
 
 def black_box_event(settings: Settings, field: TensorField, x0: Tensor, times: Sequence[float],
                     packing: Packing, event: Callable[[Tensor, Tensor], Tensor]
                     ) -> tuple[float, Solution]:  # fmt: skip
-    """Solve by torchdiffeq until an event.
-
-    Args:
-        settings: A method of torchdiffeq with its options.
-        field: The field on packed states.
-        x0: Packed initial state.
-        times: The start, and any time in the direction of the solve.
-        packing: How the state is packed.
-        event: The event function of a time and a packed state.
-
-    Returns:
-        The time of the event, and the states at the start and at the event.
-
-    Raises:
-        InvalidOption: ``method="scipy_solver"``, which has no events.
-    """
-    import torchdiffeq
-
+    """Solve by torchdiffeq until an event; ``times[1]`` only states the direction."""
     if settings.method == "scipy_solver":
         raise InvalidOption(
             "method='scipy_solver' finds no events; use a native method such as dopri5."
         )
+    (t, states), stats = _run(settings, field, x0, times, packing, event_fn=event)
+    return float(t), Solution(list(states), stats)
+
+
+def _run(settings: Settings, field: TensorField, x0: Tensor, times: Sequence[float],
+         packing: Packing, **event: Any) -> tuple[Any, SolveStats]:  # fmt: skip
+    """Return what torchdiffeq's ``odeint`` returns, and the number of evaluations."""
+    import torchdiffeq  # here, because it imports scipy, which would slow down `import snopt`
+
     counted = _Counted(settings, field, times)
+    grid = torch.tensor(list(times), dtype=real_dtype(x0.dtype), device=x0.device)
     with _reported(x0, times):
-        t, states = torchdiffeq.odeint(
-            counted, x0, _grid(x0, times), event_fn=event, **_arguments(settings, packing)
-        )
-    return float(t), Solution(list(states), SolveStats(nfe_forward=counted.calls, solves=1))
+        found = torchdiffeq.odeint(counted, x0, grid, **_arguments(settings, packing), **event)
+    return found, SolveStats(nfe_forward=counted.calls, solves=1)
 
 
 class _Counted:
@@ -97,7 +77,7 @@ class _Counted:
 
     def __init__(self, settings: Settings, field: TensorField, times: Sequence[float]) -> None:
         self.field, self.calls, self.times = field, 0, times
-        # Fixed steps are as many as the user asks for, as with native methods.
+        # The number of fixed steps is the user's choice, as with native methods.
         adaptive = "max_num_steps" in options_of(settings.method)
         steps = settings.controller.max_steps if adaptive else math.inf
         self.limit = EVALUATIONS_PER_STEP * steps
@@ -110,41 +90,33 @@ class _Counted:
         """Evaluate the field."""
         self.calls += 1
         if self.calls > self.limit:
-            raise _failure(Status.MAX_STEPS, x, (float(t), self.times[-1]))
+            where = f"after {self.calls - 1:,} evaluations "
+            raise _failure(Status.MAX_STEPS, x, (float(t), self.times[-1]), where)
         return self.field(t, x)
 
 
-def _grid(x0: Tensor, times: Sequence[float]) -> Tensor:
-    """Times as torchdiffeq wants them."""
-    return torch.tensor(list(times), dtype=real_dtype(x0.dtype), device=x0.device)
-
-
 def _arguments(settings: Settings, packing: Packing) -> dict[str, Any]:
-    """Tolerances, method and options for torchdiffeq."""
+    """Return tolerances, method and options for torchdiffeq."""
     tolerance, options = settings.tolerance(packing), dict(settings.options or {})
     options.pop("norm", None)
     if settings.method == "scipy_solver":
-        options.pop("max_num_steps", None)  # ours: SciPy has no bound
+        options.pop("max_num_steps", None)  # enforced here; SciPy has no such option
     for name in ("step_t", "jump_t"):
         if options.get(name) is not None:
             options[name] = torch.as_tensor(options[name], dtype=torch.float64)
     if "norm" in options_of(settings.method):
         options["norm"] = tolerance.norm
-    return {
-        "rtol": tolerance.rtol,
-        "atol": tolerance.atol,
-        "method": settings.method,
-        "options": options,
-    }
+    method, rtol, atol = settings.method, tolerance.rtol, tolerance.atol
+    return {"rtol": rtol, "atol": atol, "method": method, "options": options}
 
 
 @contextlib.contextmanager
 def _reported(x0: Tensor, times: Sequence[float]) -> Iterator[None]:
-    """Turn torchdiffeq's assertions into the errors that native methods raise."""
+    """Replace torchdiffeq's assertions by the errors of native methods."""
     try:
         yield
     except SolveError:
-        raise  # ours, from the count of evaluations
+        raise  # from the limit on evaluations
     except (AssertionError, RuntimeError) as failure:
         for words, status in (
             ("underflow", Status.UNDERFLOW),
@@ -157,7 +129,7 @@ def _reported(x0: Tensor, times: Sequence[float]) -> Iterator[None]:
         raise
 
 
-def _failure(status: Status, x: Tensor, times: Sequence[float]) -> Exception:
-    """The exception of a black box; where it does not say how far it came, that is the start."""
-    norm = float(torch.linalg.vector_norm(x.detach()) / x.numel() ** 0.5)
-    return status.error(t=times[0], t1=times[-1], step=math.nan, norm=norm, steps=0)
+def _failure(status: Status, x: Tensor, times: Sequence[float], where: str = "") -> Exception:
+    # torchdiffeq does not report the time it reached, so ``times[0]`` is mostly the start.
+    norm = float(rms(x.detach()))
+    return status.error(t=times[0], t1=times[-1], step=math.nan, norm=norm, steps=0, where=where)

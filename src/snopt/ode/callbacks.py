@@ -15,11 +15,11 @@ NAMES = ("callback_step", "callback_accept_step", "callback_reject_step")
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The callbacks that a field has.
+    """The callbacks of a field.
 
     Attributes:
-        functions: The user's methods by their names, without a suffix.
-        unpack: From the solver's tensor to what the methods are given.
+        functions: the user's methods by name, without suffix.
+        unpack: converts the solver's tensor to the state that the methods receive.
     """
 
     functions: dict[str, Callable[[Tensor, State, Tensor], object]]
@@ -27,15 +27,7 @@ class Callbacks:
 
     @staticmethod
     def of(func: object, unpack: Callable[[Tensor], State], suffix: str = "") -> Callbacks | None:
-        """Find the callbacks of a field.
-
-        Args:
-            func: The user's field.
-            unpack: From the solver's tensor to what the methods are given.
-            suffix: ``"_adjoint"`` for those of a backward solve.
-
-        Returns:
-            The callbacks, or None if the field has none.
+        """Return the callbacks of a field, or None; suffix ``"_adjoint"`` for a backward solve.
 
         Example:
             >>> Callbacks.of(lambda t, x: -x, lambda x: x) is None
@@ -45,18 +37,11 @@ class Callbacks:
         functions = {name: method for name, method in found.items() if method is not None}
         return Callbacks(functions, unpack) if functions else None
 
-    def tell(self, name: str, t: float, x: Tensor, dt: float) -> None:
-        """Call one, if the field has it.
-
-        Args:
-            name: Its name.
-            t: Start of the step.
-            x: State there, as the solver has it.
-            dt: Length of the step, positive in either direction of time.
-        """
+    def call(self, name: str, t: float, x: Tensor, dt: float) -> None:
+        """Call the method of this name, if there is one, with a step of length ``dt > 0``."""
         method = self.functions.get(name)
         if method is not None:
-            # Not every device has double precision.
+            # MPS has no double precision.
             dtype = torch.float32 if x.device.type == "mps" else torch.float64
             time, step = torch.tensor([t, dt], dtype=dtype, device=x.device).unbind(0)
             method(time, self.unpack(x), step)

@@ -1,6 +1,6 @@
 r"""Step-size control.
 
-After a step with error ratio :math:`r` (at most one when accepted) the next step is
+After a step with error ratio :math:`r` (accepted if at most one) the next step is
 
 .. math::
     h' = h \cdot \operatorname{clip}\bigl(\mathrm{safety} \cdot r^{-\alpha} r_{-}^{\beta},\;
@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from snopt.base.errors import InvalidOption, unknown
+from snopt.base.errors import InvalidOption
 from snopt.ode.options import as_number
 
-#: Fixed steps are as many as the user asks for; only a search without an end is bounded.
+#: Number of fixed steps: as many as the user asks for. Only a search for an event is bounded.
 UNBOUNDED = 2**62
 _TINY = 2.0**-1074
-#: Smallest and largest value of each option, and the words for them.
+#: Smallest and largest value of each option, and how messages describe the range.
 _RANGES = {
     "safety": (_TINY, 1.0, "above 0 and at most 1"),
     "ifactor": (1.0, math.inf, "at least 1"),
@@ -39,17 +39,16 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class Controller:
-    """Constants of the step-size control, and the control law itself.
+    """The step-size controller.
 
     Attributes:
-        safety: Factor below one that keeps the next step likely to be accepted.
-        ifactor: Largest growth of the step.
-        dfactor: Largest shrinkage of the step.
-        beta: Gain of the previous error ratio; 0 is plain integral control.
-        min_step: Steps are never made smaller than this on purpose: at this size the
-            error estimate is no longer asked.
-        max_step: Steps are never larger than this.
-        max_steps: Attempted steps after which a solve gives up.
+        safety: factor below one that makes it likely that the next step is accepted.
+        ifactor: largest factor by which a step grows.
+        dfactor: smallest factor by which a step shrinks.
+        beta: gain of the previous error ratio; 0 is plain integral control.
+        min_step: smallest step; steps of this size are accepted whatever their error.
+        max_step: largest step.
+        max_steps: attempted steps after which a solve fails.
     """
 
     safety: float = 0.9
@@ -62,16 +61,10 @@ class Controller:
 
     @staticmethod
     def from_options(options: dict[str, object]) -> Controller:
-        """Read the control's constants out of an options dictionary, consuming them.
-
-        Args:
-            options: The user's options; known names are removed.
-
-        Returns:
-            The controller.
+        """Return the controller for a user's options; its own options are removed from them.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: a value is out of its range.
 
         Example:
             >>> Controller.from_options({"safety": 0.8}).safety
@@ -89,21 +82,18 @@ class Controller:
         controller = Controller(**values)  # type: ignore[arg-type]
         if controller.min_step > controller.max_step:
             raise InvalidOption(
-                f"option min_step = {controller.min_step} is above max_step = "
-                f"{controller.max_step}; no step lies between them."
+                f"option min_step = {controller.min_step} is larger than max_step = "
+                f"{controller.max_step}; swap them or drop one."
             )
         return controller
 
     def factor(self, ratio: float, previous: float, order: int) -> float:
-        """By how much the step should change.
+        """Return the factor for the next step, ``dfactor`` if the ratio is not finite.
 
         Args:
-            ratio: Error ratio of this step.
-            previous: Error ratio of the last accepted step.
-            order: Order of the error estimate plus one.
-
-        Returns:
-            The factor; ``dfactor`` when the ratio is not finite.
+            ratio: error ratio of this step.
+            previous: error ratio of the last accepted step.
+            order: order of the error estimate plus one.
 
         Example:
             >>> Controller(beta=0.0).factor(1.0, 1.0, 5)
@@ -117,17 +107,3 @@ class Controller:
         raw: float = self.safety * ratio**-alpha * max(previous, 1e-4) ** self.beta
         upper = self.ifactor if ratio <= 1.0 else 1.0
         return min(upper, max(self.dfactor, raw))
-
-
-def reject_unknown(options: dict[str, object], valid: set[str]) -> None:
-    """Raise for the first option that nothing has consumed.
-
-    Args:
-        options: What is left of the user's options.
-        valid: All names that would have been understood.
-
-    Raises:
-        UnknownName: There is one.
-    """
-    for name in options:
-        raise unknown("option", name, valid)

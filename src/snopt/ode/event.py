@@ -1,7 +1,7 @@
-"""Solving until an event: a change of sign of a function of time and state.
+"""Solving until an event: a sign change of a function of time and state.
 
-After every accepted step the sign at its end is compared with that at the start of the solve. When
-it has changed, the time is found by bisection on the step's own interpolation.
+After every accepted step the sign is compared with that at the start of the solve. If it has
+changed, bisection on the interpolation inside the step finds the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from snopt.base.errors import InvalidOption
 from snopt.base.packing import Packing
-from snopt.base.types import State, real_dtype
+from snopt.base.types import State, time_tensor
 from snopt.ode.controller import UNBOUNDED, Controller
 from snopt.ode.options import options_of
 from snopt.ode.runge_kutta import Stepper
@@ -23,20 +23,17 @@ from snopt.ode.settings import Settings
 from snopt.ode.solution import SolveStats
 from snopt.ode.solve import Step
 
-#: An event function of a time and a packed state; its value is one number.
+#: An event function of a time and a packed state; its value is a 0-d tensor.
 PackedEvent = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Where and when a solve met its event.
+    """The time of an event, the packed state there, and counts of the search.
 
     Attributes:
-        t: The time of the event.
-        x: The packed state there.
-        ends: Where the steps on the way ended, the last one behind the event; None for methods
-            whose steps are not known.
-        stats: Counts of the search.
+        ends: end times of all steps, the last one after the event; None for methods whose steps
+            are not known.
     """
 
     t: float
@@ -48,15 +45,9 @@ class Event:
 def combined(event_fn: Callable[[Tensor, State], Tensor], t0: Tensor, y0: State) -> Callable[
     [Tensor, State], Tensor
 ]:  # fmt: skip
-    """One event function for several: it falls to zero where the first of them changes its sign.
+    """Combine the entries of an event function into one number.
 
-    Args:
-        event_fn: The user's event function; each entry of its value is an event of its own.
-        t0: Start time.
-        y0: Initial state.
-
-    Returns:
-        A function with one number as value, positive at the start.
+    The result is positive at the start and reaches zero at the first sign change of an entry.
 
     Example:
         >>> both = combined(lambda t, x: torch.stack([x - 3.0, x + 1.0]), torch.tensor(0.0),
@@ -71,23 +62,13 @@ def combined(event_fn: Callable[[Tensor, State], Tensor], t0: Tensor, y0: State)
 
 def find_event(settings: Settings, stepper: Stepper, x0: Tensor, t0: float, sign: float,
                event: PackedEvent, packing: Packing) -> Event:  # fmt: skip
-    """Solve until the event function changes its sign.
+    """Solve in the direction of ``sign`` until the event function changes its sign.
 
-    Args:
-        settings: How to solve.
-        stepper: The method, bound to its field.
-        x0: Packed initial state.
-        t0: Start time.
-        sign: Direction of time, 1 or -1.
-        event: The event function, one number on packed states.
-        packing: How the state is packed.
-
-    Returns:
-        The event; its time is exact to ``atol`` as far as the solution is.
+    The time is found to within ``atol``, as far as the solution is.
 
     Raises:
-        InvalidOption: A fixed-step method without ``step_size``.
-        MaxStepsExceeded: There was no event within ``max_num_steps``.
+        InvalidOption: fixed-step method without ``step_size``.
+        MaxStepsExceeded: no event within ``max_num_steps``.
     """
     check_steps(settings)
     if settings.controller.max_steps == UNBOUNDED:
@@ -95,13 +76,13 @@ def find_event(settings: Settings, stepper: Stepper, x0: Tensor, t0: float, sign
         settings = settings.replaced(controller=bounded)
 
     def side(t: float, x: Tensor) -> float:
-        time = torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device)
-        return float(torch.sign(event(time, x)))
+        return float(torch.sign(event(time_tensor(t, x), x)))
 
     start, ends, found = side(t0, x0), [t0], [(t0, x0)]
     if start == 0.0:
         return Event(t0, x0, (), SolveStats(solves=1))
-    tol = _resolution(settings, packing)
+    atol = settings.tolerance(packing).atol
+    tol = float(atol.min()) if isinstance(atol, Tensor) else atol
 
     def crossed(step: Step) -> bool:
         ends.append(step.t1)
@@ -123,23 +104,10 @@ def find_event(settings: Settings, stepper: Stepper, x0: Tensor, t0: float, sign
 
 
 def check_steps(settings: Settings) -> None:
-    """Refuse a search for an event whose steps nobody chooses.
-
-    Args:
-        settings: How to solve.
-
-    Raises:
-        InvalidOption: A fixed-step method without ``step_size``.
-    """
+    """Raise InvalidOption if an event is to be found by fixed steps of unknown size."""
     fixed = "step_size" in options_of(settings.method)
     if fixed and (settings.options or {}).get("step_size") is None:
         raise InvalidOption(
-            f"method={settings.method!r} takes fixed steps, and until an event there is no end to "
-            "divide into steps; give options={'step_size': ...}."
+            f"method={settings.method!r} takes fixed steps, and a solve until an event has no end "
+            "time to derive them from; pass options={'step_size': ...}."
         )
-
-
-def _resolution(settings: Settings, packing: Packing) -> float:
-    """How finely to find the time of an event: as finely as the state, by ``atol``."""
-    atol = settings.tolerance(packing).atol
-    return float(atol.min()) if isinstance(atol, Tensor) else atol

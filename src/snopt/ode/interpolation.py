@@ -1,19 +1,14 @@
-"""Interpolation inside a step, as polynomials that weigh its stages."""
+"""Interpolation inside a step: every stage is weighted by a polynomial of the position."""
 
 from __future__ import annotations
+
+from torch import Tensor
 
 Row = tuple[float, ...]
 
 
 def polynomials(rows: tuple[Row, ...], theta: float) -> Row:
-    """The values of polynomials without a constant term.
-
-    Args:
-        rows: ``rows[i][d-1]`` is the coefficient of ``theta**d`` in polynomial ``i``.
-        theta: Where.
-
-    Returns:
-        One value a polynomial.
+    """Evaluate polynomials; ``rows[i][d-1]`` is the coefficient of ``theta**d`` in number ``i``.
 
     Example:
         >>> polynomials(((1.0, 2.0), (3.0,)), 0.5)
@@ -29,13 +24,7 @@ def polynomials(rows: tuple[Row, ...], theta: float) -> Row:
 
 
 def linear(b: Row) -> tuple[Row, ...]:
-    """The straight line between the states at both ends of a step.
-
-    Args:
-        b: Weights of the stages in the new state.
-
-    Returns:
-        One row a stage.
+    """Return the straight line between the states at both ends of a step.
 
     Example:
         >>> linear((0.5, 0.5))
@@ -45,13 +34,9 @@ def linear(b: Row) -> tuple[Row, ...]:
 
 
 def cubic(b: Row) -> tuple[Row, ...]:
-    """The cubic through the states and slopes at both ends of a step.
+    """Return the cubic through the states and slopes at both ends of a step.
 
-    Args:
-        b: Weights of the stages in the new state.
-
-    Returns:
-        One row a stage, the slope at the end as one stage more.
+    The slope at the end is one additional stage.
 
     Example:
         >>> polynomials(cubic((0.5, 0.5)), 1.0)
@@ -61,3 +46,20 @@ def cubic(b: Row) -> tuple[Row, ...]:
     rows[0] = [rows[0][0] + 1.0, rows[0][1] - 2.0, rows[0][2] + 1.0]
     rows.append([0.0, -1.0, 1.0])
     return tuple(tuple(row) for row in rows)
+
+
+def hermite(s: float, h: float, x: Tensor, x1: Tensor, v: Tensor, v1: Tensor) -> Tensor:
+    """Evaluate the cubic through two states and slopes at the position ``s`` of a step ``h``.
+
+    Example:
+        >>> import torch
+        >>> zero, one = torch.zeros(1), torch.ones(1)
+        >>> hermite(0.25, 1.0, zero, one, one, one)
+        tensor([0.2500])
+    """
+    return (
+        (1 + 2 * s) * (1 - s) ** 2 * x
+        + s * s * (3 - 2 * s) * x1
+        + h * s * (1 - s) ** 2 * v
+        + h * s * s * (s - 1) * v1
+    )

@@ -1,9 +1,9 @@
-r"""Norms that decide whether a step is good enough.
+r"""Norms of the error estimate.
 
 The error ratio of a step is the norm of
-:math:`e / (\mathrm{atol} + \mathrm{rtol} \max(|x|, |x_1|))`; a step is accepted when it is
-at most one. A lone tensor is measured by its root mean square; a tuple by the largest of its
-parts' root mean squares, so that a small part (a log-density, an energy) is not drowned by a
+:math:`e / (\mathrm{atol} + \mathrm{rtol} \max(|x|, |x_1|))`; a step is accepted if it is
+at most one. The norm of a tensor is its root mean square. The norm of a tuple is the largest root
+mean square of its tensors, so that a small one (a log-density, an energy) still counts beside a
 large one.
 """
 
@@ -22,13 +22,7 @@ Norm = Callable[[Tensor], Tensor]
 
 
 def rms(x: Tensor) -> Tensor:
-    r"""Root mean square :math:`\|x\|_2 / \sqrt{n}`.
-
-    Args:
-        x: Any tensor.
-
-    Returns:
-        A 0-d real tensor.
+    r"""Return the root mean square :math:`\|x\|_2 / \sqrt{n}`.
 
     Example:
         >>> rms(torch.tensor([3.0, -3.0]))
@@ -40,13 +34,13 @@ def rms(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Seminorm:
-    """A norm of a tuple state that looks at its first parts only.
+    """A norm of a tuple state that ignores all but its first tensors.
 
-    The parts that are left out are integrated with whatever steps the others ask for: right
-    for quantities that feed back into nothing, such as running costs.
+    The ignored ones are integrated with the steps that the others need. This suits quantities on
+    which the field does not depend, such as running costs.
 
     Attributes:
-        keep: How many leaves, from the left, are measured.
+        keep: number of tensors, from the left, that count.
 
     Example:
         >>> x = (torch.tensor([3.0]), torch.tensor([1e9]))
@@ -57,27 +51,13 @@ class Seminorm:
     keep: int = 1
 
     def __call__(self, state: State) -> Tensor:
-        """The largest root mean square among the kept parts.
-
-        Args:
-            state: A nested state.
-
-        Returns:
-            A 0-d tensor.
-        """
+        """Return the largest root mean square of the tensors that count."""
         parts = list(leaves(state))[: self.keep]
         return torch.stack([rms(part) for part in parts]).max()
 
 
 def norm_for(packing: Packing, norm: Callable[[State], Tensor] | None) -> Norm:
-    """The norm of a packed state.
-
-    Args:
-        packing: How the user's state is packed.
-        norm: The user's norm of a nested state, or None for the default.
-
-    Returns:
-        A norm of packed tensors.
+    """Return a norm of packed states: the user's norm of nested states, or the default.
 
     Example:
         >>> packing = Packing.of((torch.zeros(2), torch.zeros(1)))
@@ -85,9 +65,7 @@ def norm_for(packing: Packing, norm: Callable[[State], Tensor] | None) -> Norm:
         tensor(5.)
     """
     if norm is not None:
-        chosen = norm
-        return lambda x: chosen(packing.unpack(x))
+        return lambda x: norm(packing.unpack(x))
     if packing.single:
         return rms
-    sizes = packing.sizes
-    return lambda x: torch.stack([rms(part) for part in x.split(sizes)]).max()
+    return lambda x: torch.stack([rms(part) for part in x.split(packing.sizes)]).max()

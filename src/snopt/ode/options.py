@@ -1,7 +1,6 @@
-"""Which options a method understands, and checks of their values.
+"""Options of the methods, and checks of their values.
 
-Names and meanings are torchdiffeq's. An option that a method has no use for is refused: what is
-accepted has an effect.
+Names and meanings are torchdiffeq's. An option that has no effect on the method is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _STOPS = frozenset({"step_t", "jump_t"})
 _GRID = frozenset({"step_size", "grid_constructor", "perturb", "interp"})
 _BOUND = frozenset({"max_num_steps"})
 _ADAMS = frozenset({"implicit", "max_iters", "max_order"})
-#: What torchdiffeq takes without using it; SciPy's LSODA does not keep to ``min_step``.
+#: Options that torchdiffeq accepts and ignores; SciPy's LSODA does not respect ``min_step``.
 _IDLE = {
     "explicit_adams": frozenset({"implicit", "max_iters"}),
     "scipy_solver": frozenset({"min_step"}),
@@ -33,15 +32,11 @@ _IDLE = {
 
 
 def check_names(method: str, options: Collection[str]) -> None:
-    """Refuse options that the method does not understand.
-
-    Args:
-        method: A native method, or any of torchdiffeq's.
-        options: The names of the user's options.
+    """Check that the method has these options.
 
     Raises:
-        UnknownName: No method has an option of that name.
-        InvalidOption: Other methods do, but not this one.
+        UnknownName: no method has an option of this name.
+        InvalidOption: other methods have it, but not this one.
 
     Example:
         >>> check_names("rk4", {"safety"})
@@ -59,29 +54,20 @@ def check_names(method: str, options: Collection[str]) -> None:
         if method == LEAPFROG or ("safety" in valid and name in _GRID):
             kind = "chooses its own steps"
         raise InvalidOption(
-            f"option {name!r} has no effect on method {method!r}, which {kind}; leave it out, or "
+            f"option {name!r} has no effect on method {method!r}, which {kind}; remove it or "
             f"choose another method. Options of {method!r}: {', '.join(sorted(valid))}."
         )
 
 
 def options_of(method: str) -> frozenset[str]:
-    """The options that a method understands.
-
-    Args:
-        method: A native method, or any of torchdiffeq's.
-
-    Returns:
-        Their names.
-
-    Raises:
-        UnknownName: There is no such method.
+    """Return the names of a method's options.
 
     Example:
         >>> sorted(options_of("euler") - options_of("dopri5"))
         ['grid_constructor', 'interp', 'perturb', 'step_size']
     """
     if method == LEAPFROG:
-        # It lands on requested times only: a restart behind a jump could not be undone.
+        # Its steps end at requested times only: a restart after a jump could not be undone.
         return _CONTROL | _BOUND
     if method in TABLEAUS:
         return (_CONTROL if TABLEAUS[method].adaptive else _GRID) | _STOPS | _BOUND
@@ -102,14 +88,7 @@ def options_of(method: str) -> frozenset[str]:
 
 
 def check_tolerance(name: str, value: Any) -> None:
-    """Refuse what cannot be a tolerance.
-
-    Args:
-        name: ``"rtol"`` or ``"atol"``.
-        value: A number, a tensor, or a nested sequence of them.
-
-    Raises:
-        InvalidOption: It is negative, infinite or NaN somewhere, or no number.
+    """Raise InvalidOption unless all numbers of a tolerance are finite and not negative.
 
     Example:
         >>> check_tolerance("rtol", -1.0)
@@ -129,63 +108,30 @@ def check_tolerance(name: str, value: Any) -> None:
         raise InvalidOption(f"{name} = {value!r} is not a tolerance; use a number such as 1e-3.")
     if isinstance(value, Tensor) and value.requires_grad:
         raise InvalidOption(
-            f"{name} requires a gradient, but a tolerance has none; pass `{name}.detach()`."
+            f"{name} requires a gradient, but tolerances have none; pass `{name}.detach()`."
         )
 
 
 def positive(name: str, value: Any) -> float | None:
-    """An optional positive number.
-
-    Args:
-        name: The option's name.
-        value: Its value.
-
-    Returns:
-        The number, or None.
-
-    Raises:
-        InvalidOption: It is not a finite positive number.
-    """
+    """Return an optional positive number, or raise InvalidOption."""
     if value is None:
         return None
     number = as_number(name, value)
     if not 0.0 < number < math.inf:
-        raise InvalidOption(f"option {name} = {value!r} must be a positive number.")
+        raise InvalidOption(f"option {name} = {value!r} must be a finite positive number.")
     return number
 
 
 def as_number(name: str, value: Any) -> float:
-    """An option's value as a number.
-
-    Args:
-        name: The option's name.
-        value: Its value.
-
-    Returns:
-        The number.
-
-    Raises:
-        InvalidOption: It is none.
-    """
+    """Return an option's value as a float, or raise InvalidOption."""
     try:
         return float(value)
     except (TypeError, ValueError) as failure:
-        raise InvalidOption(f"option {name} = {value!r} must be one number.") from failure
+        raise InvalidOption(f"option {name} = {value!r} must be a number.") from failure
 
 
 def as_times(name: str, value: Any) -> tuple[float, ...]:
-    """Times given as a tensor, a list, or not at all.
-
-    Args:
-        name: The option's name.
-        value: Its value.
-
-    Returns:
-        The times.
-
-    Raises:
-        InvalidOption: They are no numbers.
-    """
+    """Return the times of an option that is a tensor, a sequence or None."""
     if value is None:
         return ()
     values = value.reshape(-1).tolist() if isinstance(value, Tensor) else value
@@ -198,24 +144,7 @@ def as_times(name: str, value: Any) -> tuple[float, ...]:
 
 
 def choice(name: str, value: Any, valid: tuple[Any, ...], reason: str) -> Any:
-    """A value that must be among a few.
-
-    Args:
-        name: The option's name.
-        value: Its value.
-        valid: What is allowed.
-        reason: Why nothing else is.
-
-    Returns:
-        The value.
-
-    Raises:
-        InvalidOption: It is something else.
-
-    Example:
-        >>> choice("interp", "linear", ("linear", "cubic"), "no other interpolation is there")
-        'linear'
-    """
+    """Return an option's value if it is one of ``valid``, or raise InvalidOption."""
     if value not in valid:
         names = " or ".join(map(repr, valid))
         raise InvalidOption(f"option {name} = {value!r} must be {names}: {reason}.")

@@ -7,8 +7,9 @@ The state is a pair :math:`(x, v)` with :math:`v \approx \dot x`. A step of size
     v_1 = v + 2\eta (u - v), \quad x_1 = x_m + \tfrac h2 v_1 ,
 
 and it can be undone: :math:`x_m = x_1 - \tfrac h2 v_1`, :math:`u = F(t + \tfrac h2, x_m)`,
-:math:`v = (v_1 - 2\eta u) / (1 - 2\eta)`, :math:`x = x_m - \tfrac h2 v`. Order two, one
-evaluation a step either way.
+:math:`v = (v_1 - 2\eta u) / (1 - 2\eta)`, :math:`x = x_m - \tfrac h2 v`. The order is two; each
+direction takes one evaluation per step. The damping :math:`\eta` is above 0.5 and at most 1, the
+undamped method.
 
 References:
     Mutze: An asynchronous leap-frog method (2008).
@@ -23,22 +24,13 @@ import math
 import torch
 from torch import Tensor
 
-from snopt.base.types import TensorField, real_dtype
-from snopt.ode.step import Tolerance
+from snopt.base.types import TensorField, time_tensor
+from snopt.ode.interpolation import hermite
+from snopt.ode.step import Tolerance, read_numbers
 
 
 def leapfrog(x: Tensor, v: Tensor, u: Tensor, h: float, eta: float) -> tuple[Tensor, Tensor]:
-    """The step's end from its start and the middle slope.
-
-    Args:
-        x: State.
-        v: Velocity.
-        u: The field in the middle, at ``x + h v / 2``.
-        h: The step, signed.
-        eta: Damping of the velocity's update; 1 is the undamped method.
-
-    Returns:
-        The state and the velocity after the step.
+    """Return state and velocity after a step, for the slope ``u`` at ``x + h v / 2``.
 
     Example:
         >>> one = torch.ones(1)
@@ -50,17 +42,7 @@ def leapfrog(x: Tensor, v: Tensor, u: Tensor, h: float, eta: float) -> tuple[Ten
 
 
 def unleap(x_mid: Tensor, v1: Tensor, u: Tensor, h: float, eta: float) -> tuple[Tensor, Tensor]:
-    """Undo :func:`leapfrog`.
-
-    Args:
-        x_mid: ``x1 - h v1 / 2``, where the field was evaluated.
-        v1: Velocity after the step.
-        u: The field in the middle.
-        h: The step, signed.
-        eta: Damping.
-
-    Returns:
-        The state and the velocity before the step.
+    """Return state and velocity before a step, for the slope ``u`` at ``x_mid = x1 - h v1 / 2``.
 
     Example:
         >>> x, v, u = torch.tensor(1.0), torch.tensor(2.0), torch.tensor(3.0)
@@ -73,67 +55,35 @@ def unleap(x_mid: Tensor, v1: Tensor, u: Tensor, h: float, eta: float) -> tuple[
 
 
 class AsynchronousLeapfrog:
-    """The leapfrog as a stepper for the time loop.
+    """The leapfrog as a stepper for the time loop; its error is estimated by an Euler step.
 
     Attributes:
-        adaptive: Always: the error is estimated against an Euler step.
-        error_order: 2.
-        nfe: Field evaluations so far.
-        v: Velocity at the end of the accepted steps.
+        v: velocity at the end of the accepted steps.
     """
 
     adaptive = True
     error_order = 2
 
     def __init__(self, field: TensorField, tolerance: Tolerance, eta: float = 1.0) -> None:
-        """Bind to a field.
-
-        Args:
-            field: The field on packed states.
-            tolerance: Error allowed a step.
-            eta: Damping, above 0.5 and at most 1.
-        """
         self.field, self.tolerance, self.eta, self.nfe = field, tolerance, eta, 0
         self.v: Tensor | None = None
         self._tried: tuple[float, Tensor, Tensor, Tensor] | None = None
 
     def start(self, t: float, x: Tensor) -> None:
-        """Take the velocity from the field.
-
-        Args:
-            t: The time.
-            x: The state.
-        """
+        """Start at ``(t, x)`` with the velocity from the field."""
         self.v = self._evaluate(t, x)
         self._x = x
 
     def guess(self, span: float) -> float:
-        """A first step that changes the state by a hundredth of its scale.
-
-        Args:
-            span: Signed length of the interval.
-
-        Returns:
-            The size of the first step, positive.
-        """
+        """Return a first step that changes the state by a hundredth of its scale."""
         assert self.v is not None
-        scale = self.tolerance.scale(self._x, self._x)
-        d0 = float(self.tolerance.norm(self._x / scale))
-        d1 = float(self.tolerance.norm(self.v / scale))
+        scale, norm = self.tolerance.scale(self._x, self._x), self.tolerance.norm
+        d0, d1 = read_numbers(norm(self._x / scale), norm(self.v / scale))
         h = 0.01 * d0 / d1 if d0 > 1e-5 and d1 > 1e-5 else 1e-3
         return min(h, abs(span)) if math.isfinite(h) and h > 0.0 else abs(span)
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try one step.
-
-        Args:
-            t: Start of the step.
-            h: The step, signed.
-            x: State at ``t``.
-
-        Returns:
-            The new state and the error ratio.
-        """
+        """Try the signed step ``h``; return the new state and the error ratio."""
         assert self.v is not None
         u = self._evaluate(t + 0.5 * h, torch.add(x, self.v, alpha=0.5 * h))
         x1, v1 = leapfrog(x, self.v, u, h, self.eta)
@@ -142,29 +92,16 @@ class AsynchronousLeapfrog:
         return x1, float(self.tolerance.norm(error))
 
     def interpolate(self, theta: float) -> Tensor:
-        """Cubic Hermite interpolation with the velocities as slopes.
-
-        Args:
-            theta: Position in the step, from 0 to 1.
-
-        Returns:
-            The state there.
-        """
+        """Return the state at ``t + theta * h`` of the last attempt, by a cubic."""
         assert self._tried is not None and self.v is not None
         h, x, x1, v1 = self._tried
-        s = theta
-        return (
-            (1 + 2 * s) * (1 - s) ** 2 * x
-            + s * s * (3 - 2 * s) * x1
-            + h * s * (1 - s) ** 2 * self.v
-            + h * s * s * (s - 1) * v1
-        )
+        return hermite(theta, h, x, x1, self.v, v1)
 
     def accept(self) -> None:
-        """Take over the velocity of the step tried last."""
+        """Accept the last attempt."""
         assert self._tried is not None
         self.v = self._tried[3]
 
     def _evaluate(self, t: float, x: Tensor) -> Tensor:
         self.nfe += 1
-        return self.field(torch.tensor(t, dtype=real_dtype(x.dtype), device=x.device), x)
+        return self.field(time_tensor(t, x), x)

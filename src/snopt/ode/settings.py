@@ -1,4 +1,4 @@
-"""A method with its tolerances and options, read once at the edge and then only used."""
+"""A method with its tolerances and options, validated once per solve or block."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ from snopt.ode.callbacks import Callbacks
 from snopt.ode.controller import UNBOUNDED, Controller
 from snopt.ode.interpolation import cubic, linear
 from snopt.ode.norms import norm_for
-from snopt.ode.options import (
-    LEAPFROG,
-    as_times,
-    check_names,
-    check_tolerance,
-    choice,
-    positive,
-)
+from snopt.ode.options import LEAPFROG, as_times, check_names, check_tolerance, choice, positive
 from snopt.ode.runge_kutta import RungeKutta, Stepper
 from snopt.ode.solution import Solution
 from snopt.ode.solve import Step, solve
@@ -36,6 +29,7 @@ from snopt.ode.tableau import TABLEAUS, Tableau
 from snopt.ode.times import check_times
 
 __all__ = ["LEAPFROG", "Settings", "check_times"]
+
 
 #: Default ``max_num_steps`` of torchdiffeq's and SciPy's methods, whose steps take longer.
 BLACK_BOX_STEPS = 4_000
@@ -46,21 +40,17 @@ class Settings:
     """How to solve: method, tolerances, step-size control, stops.
 
     Attributes:
-        method: The method's name.
-        tableau: Its coefficients; None when torchdiffeq, or the leapfrog, does the solving.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        controller: Step-size control.
-        first_step: First step to try, or None to guess.
-        step_size: Step of fixed-step methods; None steps from one requested time to the next.
+        tableau: coefficients of the method; None for the leapfrog and for torchdiffeq's methods.
+        first_step: first step to try; None guesses one.
+        step_size: step of fixed-step methods; None takes one step per requested time.
         grid_constructor: torchdiffeq's ``(func, y0, t) -> grid`` for fixed-step methods.
-        stops: Times that a step must land on.
-        jumps: Those of them at which the field jumps.
-        perturb: Whether a fixed-step method evaluates the field just inside each step's ends.
-        norm: The user's norm of a nested state.
-        adjoint_norm: The user's norm of the adjoint state, as torchdiffeq lays it out.
-        options: The options as given.
-        callbacks: The callbacks of the field that is being solved.
+        stops: times at which a step must end.
+        jumps: stops at which the field is discontinuous.
+        perturb: whether a fixed-step method evaluates the field just inside the ends of each step.
+        norm: the user's norm of a nested state.
+        adjoint_norm: the user's norm of the adjoint state in torchdiffeq's layout.
+        options: the options as the user passed them.
+        callbacks: callbacks of the user's field.
     """
 
     method: str
@@ -81,20 +71,11 @@ class Settings:
 
     @staticmethod
     def parse(method: str, rtol: Any, atol: Any, options: dict[str, Any] | None) -> Settings:
-        """Read a method's name, tolerances and options.
-
-        Args:
-            method: A native method, or any of torchdiffeq's.
-            rtol: Relative tolerance: a number, a tensor, or a tuple in the state's structure.
-            atol: Absolute tolerance, likewise.
-            options: torchdiffeq's options of that method.
-
-        Returns:
-            The settings.
+        """Validate a method's name, tolerances and options.
 
         Raises:
-            UnknownName: An unknown method or option.
-            InvalidOption: A value that makes no sense, or options that exclude each other.
+            UnknownName: unknown method or option.
+            InvalidOption: invalid value, or options that exclude each other.
 
         Example:
             >>> Settings.parse("rk4", 1e-3, 1e-3, {"step_size": 0.1}).step_size
@@ -107,8 +88,8 @@ class Settings:
         norm = own.pop("norm", None)
         if norm is not None and not callable(norm):
             raise InvalidOption(
-                f"option norm = {norm!r} must be a function of the state; for a norm that leaves "
-                "parts of a tuple out there is snopt.Seminorm."
+                f"option norm = {norm!r} must be a function of the state; snopt.Seminorm is one "
+                "that ignores parts of a tuple."
             )
         if method not in TABLEAUS and method != LEAPFROG:
             bound = {"max_num_steps": own.get("max_num_steps", BLACK_BOX_STEPS)}
@@ -125,20 +106,20 @@ class Settings:
         )  # fmt: skip
         if settings.adaptive:
             choice("dtype", own.get("dtype", torch.float64), (torch.float64,),
-                   "times and step sizes are always kept in double precision")  # fmt: skip
+                   "times and step sizes always have double precision")  # fmt: skip
             return settings
         return settings._on_grid(own, bounded="max_num_steps" in given)
 
     def _on_grid(self, options: dict[str, Any], *, bounded: bool) -> Settings:
-        """Read the options of a fixed-step method."""
+        """Return the settings with the options of a fixed-step method."""
         constructor = options.get("grid_constructor")
         given = [
             name for name in ("step_size", "step_t", "jump_t") if options.get(name) is not None
         ]
         if constructor is not None and given:
             raise InvalidOption(
-                f"options grid_constructor and {given[0]} exclude each other: the constructed grid "
-                "says where steps end; let it contain those times."
+                f"options grid_constructor and {given[0]} exclude each other: steps end at the "
+                "points of the constructed grid; add those times to it."
             )
         if constructor is not None and not callable(constructor):
             raise InvalidOption(
@@ -146,24 +127,21 @@ class Settings:
                 "(func, y0, t) that returns a grid of times."
             )
         interp = choice("interp", options.get("interp", "linear"), ("linear", "cubic"),
-                        "outputs inside a step have no other interpolation")  # fmt: skip
+                        "there is no other interpolation")  # fmt: skip
         between = linear if interp == "linear" else cubic
         assert self.tableau is not None
+        control = self.controller
         return self.replaced(
             tableau=replace(self.tableau, outputs=between(self.tableau.b)),
-            controller=self.controller
-            if bounded
-            else replace(self.controller, max_steps=UNBOUNDED),
+            controller=control if bounded else replace(control, max_steps=UNBOUNDED),
             step_size=positive("step_size", options.get("step_size")),
             grid_constructor=constructor,
-            perturb=choice(
-                "perturb", options.get("perturb", False), (False, True), "it is a switch"
-            ),
+            perturb=choice("perturb", options.get("perturb", False), (False, True), "a switch"),
         )
 
     @property
     def black_box(self) -> bool:
-        """Whether torchdiffeq does the solving."""
+        """Whether torchdiffeq implements the method."""
         return self.tableau is None and self.method != LEAPFROG
 
     @property
@@ -173,40 +151,17 @@ class Settings:
 
     @property
     def one_step(self) -> bool:
-        """Whether nothing but the requested times says where fixed steps land."""
-        return (
-            self.tableau is not None
-            and not self.tableau.adaptive
-            and self.step_size is None
-            and self.grid_constructor is None
-            and not self.stops
-        )
+        """Whether fixed steps end at the requested times only."""
+        return not (self.adaptive or self.step_size or self.grid_constructor or self.stops)
 
     def tolerance(self, packing: Packing) -> Tolerance:
-        """The tolerance for a packed state.
-
-        Args:
-            packing: How the state is packed.
-
-        Returns:
-            Tolerances that broadcast with the packed state, and its norm.
-        """
-        norm = norm_for(packing, self.norm)
-        return Tolerance(_spread(self.rtol, packing), _spread(self.atol, packing), norm)
+        """Return the tolerance for packed states."""
+        rtol, atol = _spread(self.rtol, packing), _spread(self.atol, packing)
+        return Tolerance(rtol, atol, norm_for(packing, self.norm))
 
     def stepper(self, field: TensorField, like: Tensor, packing: Packing,
                 *, differentiable: bool = False) -> Stepper:  # fmt: skip
-        """A Runge-Kutta stepper of this method for a field.
-
-        Args:
-            field: The field on packed states.
-            like: A packed state.
-            packing: How the state is packed.
-            differentiable: Whether autograd shall see the steps.
-
-        Returns:
-            The stepper.
-        """
+        """Return a Runge-Kutta stepper for a field on packed states such as ``like``."""
         assert self.tableau is not None
         tolerance = self.tolerance(packing) if self.tableau.adaptive else None
         return RungeKutta(self.tableau, field, like, tolerance, differentiable=differentiable)
@@ -216,19 +171,10 @@ class Settings:
             on_step: Callable[[Step], None] | None = None,
             grid: Iterable[float] | None = None,
             until: Callable[[Step], bool] | None = None) -> Solution:  # fmt: skip
-        """Solve with these settings.
+        """Solve with these settings; ``first_step`` is the step size of an earlier solve.
 
-        Args:
-            stepper: From :meth:`stepper`.
-            x0: Packed state at ``times[0]``.
-            times: Requested times.
-            first_step: A step carried over from an earlier solve.
-            on_step: Told of every accepted step.
-            grid: Where steps end, if that is known already.
-            until: Asked after every accepted step whether it was the last one.
-
-        Returns:
-            The solution.
+        ``grid`` overrides the times at which steps end; see :func:`snopt.ode.solve.solve` for the
+        rest.
         """
         return solve(
             stepper, x0, times,
@@ -243,13 +189,7 @@ class Settings:
         )  # fmt: skip
 
     def landing(self, times: Sequence[float]) -> Iterator[float]:
-        """Where steps must land, the last requested time included.
-
-        Args:
-            times: Requested times.
-
-        Yields:
-            Stops in the direction of the solve, one after the other.
+        """Yield the times at which steps must end, including the last requested time.
 
         Example:
             >>> list(Settings.parse("rk4", 0, 0, {"step_size": 0.4}).landing([0.0, 1.0]))
@@ -267,14 +207,14 @@ class Settings:
         yield t1
 
     def _steps(self, times: Sequence[float]) -> Iterable[float]:
-        """Where the steps of a fixed-step method end, the last one apart."""
+        """Return where the steps of a fixed-step method end, except the last one."""
         t0, t1, size = times[0], times[-1], self.step_size
         if size is None:
             return times[1:-1]
         if t0 + size == t0 or t1 + size == t1 != math.inf:
             raise InvalidOption(
-                f"option step_size = {size} is lost in rounding beside the times {t0} and {t1}; "
-                "use a longer step."
+                f"option step_size = {size} is too small to be resolved at the times {t0} and "
+                f"{t1}; use a longer step."
             )
         signed = math.copysign(size, t1 - t0)
         if math.isinf(t1):
@@ -282,32 +222,16 @@ class Settings:
         return (t0 + i * signed for i in range(1, self.fixed_steps(times)))
 
     def fixed_steps(self, times: Sequence[float]) -> int:
-        """How many steps of ``step_size`` a solve takes; 0 for other solves.
-
-        Args:
-            times: Requested times, all finite.
-
-        Returns:
-            The number of steps.
-        """
+        """Return the number of steps of ``step_size`` in a solve; 0 without that option."""
         size = self.step_size
         return 0 if size is None else math.ceil(abs(times[-1] - times[0]) / size - 1e-9)
 
     def constructed_grid(self, func: Field, y0: State, times: Sequence[float],
                          like: Tensor) -> list[float] | None:  # fmt: skip
-        """The user's own grid for a fixed-step method, as torchdiffeq lets users give it.
-
-        Args:
-            func: What is integrated.
-            y0: State at ``times[0]``.
-            times: Requested times.
-            like: A tensor of the state.
-
-        Returns:
-            Where steps end, or None if the user constructs no grid.
+        """Return where steps end according to the user's ``grid_constructor``, if there is one.
 
         Raises:
-            InvalidTimes: The grid does not go from the first to the last requested time.
+            InvalidTimes: the grid does not go from the first to the last requested time.
         """
         if self.grid_constructor is None:
             return None
@@ -322,37 +246,23 @@ class Settings:
         return [*grid[1:-1], times[-1]]
 
     def calling(self, callbacks: Callbacks | None) -> Settings:
-        """These settings for a field with callbacks.
-
-        Args:
-            callbacks: The field's callbacks, if it has any.
-
-        Returns:
-            The settings.
-        """
+        """Return these settings with the callbacks of a field."""
         idle = sorted(callbacks.functions.keys() - {"callback_step"}) if callbacks else []
         if idle and not self.adaptive:
             warnings.warn(
-                f"method {self.method!r} takes fixed steps and rejects none, so that "
-                f"{' and '.join(idle)} of the field are not called.",
+                f"method {self.method!r} takes fixed steps and rejects none; "
+                f"{' and '.join(idle)} of the field will not be called.",
                 stacklevel=2,
             )
         return self if callbacks is self.callbacks else self.replaced(callbacks=callbacks)
 
     def replaced(self, **changes: Any) -> Settings:
-        """A copy with some attributes changed.
-
-        Args:
-            **changes: Attributes and their new values.
-
-        Returns:
-            The copy.
-        """
+        """Return a copy with some attributes changed."""
         return replace(self, **changes)
 
 
 def _spread(tol: Any, packing: Packing) -> float | Tensor:
-    """A tolerance as a number or as a tensor that broadcasts with the packed state."""
+    """Return a tolerance as a number, or as a tensor that broadcasts with the packed state."""
     if isinstance(tol, (int, float)):
         return float(tol)
     if isinstance(tol, Tensor) and (packing.single or tol.numel() == 1):
@@ -360,7 +270,7 @@ def _spread(tol: Any, packing: Packing) -> float | Tensor:
     flat = list(leaves(tuple(torch.as_tensor(part) for part in tol)))
     if len(flat) != len(packing.sizes):
         raise InvalidOption(
-            f"got {len(flat)} tolerances for a state of {len(packing.sizes)} parts; "
-            "give one a part."
+            f"got {len(flat)} tolerances for a state of {len(packing.sizes)} tensors; "
+            "pass one per tensor, or a single one."
         )
     return torch.cat([part.expand(size) for part, size in zip(flat, packing.sizes, strict=True)])

@@ -1,4 +1,4 @@
-"""What a solve returns: states, statistics, and a status whose value is its message."""
+"""What a solve returns, and how a failed one is reported."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from snopt.base import errors
 
 @dataclass
 class SolveStats:
-    """Counts of one solve, or sums over several. Backward counts arrive with the backward pass.
+    """Counts of one solve, or sums over several. The backward pass adds its counts when it runs.
 
     Attributes:
-        nfe_forward: Field evaluations of the forward solve.
-        nfe_backward: Field evaluations (each with its pull-back) of the backward pass.
-        accepted: Accepted steps, forward.
-        rejected: Rejected steps, forward.
-        first_step: The step that the controller would open the same solve with next time.
-        last_step: Size of the last accepted step. A solve in the other direction starts with it:
+        nfe_forward: field evaluations of the forward solve.
+        nfe_backward: field evaluations of the backward pass, each with its pull-back.
+        accepted: accepted steps of the forward solve.
+        rejected: rejected steps of the forward solve.
+        first_step: step size with which the same solve should start next time.
+        last_step: size of the last accepted step. A solve in the other direction starts with it:
             the controller's proposal for the time beyond the end says nothing about the way back.
-        solves: How many solves the counts are of.
+        solves: number of solves.
     """
 
     nfe_forward: int = 0
@@ -43,76 +43,74 @@ class SolveStats:
             >>> stats.nfe_forward
             0
         """
-        self.nfe_forward = self.nfe_backward = self.accepted = self.rejected = self.solves = 0
-        self.first_step = self.last_step = None
+        self.__dict__.update(SolveStats().__dict__)
+
+    def add(self, other: SolveStats) -> None:
+        """Add the counts of another solve, and take over its step sizes."""
+        for name in ("nfe_forward", "nfe_backward", "accepted", "rejected", "solves"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_step, self.last_step = other.first_step, other.last_step
 
 
 class Status(Enum):
-    """How a solve ended. The value is the sentence shown, the remedy included."""
+    """Reasons for a failed solve: the exception to raise, and its message with the remedy."""
 
-    SUCCESS = "the solve reached the last requested time"
     UNDERFLOW = (
+        errors.StepSizeUnderflow,
         "the step size fell below the resolution of the time. The field is stiff or explodes "
         "here, or the tolerance is finer than the dtype carries: loosen rtol/atol, use float64, "
-        "bound the field (tanh, weight decay), or try method='implicit_adams'"
+        "bound the field (tanh, weight decay), or try method='implicit_adams'",
     )
     NON_FINITE = (
+        errors.NonFiniteState,
         "the field or the state is NaN or infinite. Check the inputs and the parameters for "
-        "NaN, lower the learning rate, bound the field, or shorten the horizon"
+        "NaN, lower the learning rate, bound the field, or shorten the horizon",
     )
     MAX_STEPS = (
+        errors.MaxStepsExceeded,
         "exceeded max_num_steps. The field is stiff or the tolerance very fine: "
-        "loosen rtol/atol, or raise options={'max_num_steps': ...}"
+        "loosen rtol/atol, or raise options={'max_num_steps': ...}",
     )
     NO_EVENT = (
+        errors.MaxStepsExceeded,
         "exceeded max_num_steps before the event function changed its sign. "
         "Check its sign at the start and the direction of time, or raise "
-        "options={'max_num_steps': ...}"
+        "options={'max_num_steps': ...}",
     )
     GAVE_UP = (
+        errors.SolveError,
         "SciPy's solver does not get past this time. The field is stiff or explodes: loosen "
-        "rtol/atol, bound the field (tanh, weight decay), or try another method"
+        "rtol/atol, bound the field (tanh, weight decay), or try another method",
     )
 
-    def error(self, *, t: float, t1: float, step: float, norm: float, steps: int) -> Exception:
-        """Make the exception for a failed solve.
+    def error(
+        self, *, t: float, t1: float, step: float, norm: float, steps: int, where: str = ""
+    ) -> errors.SolveError:
+        """Return the exception for a solve that stopped at ``t`` on the way to ``t1``.
 
-        Args:
-            t: The time reached.
-            t1: The time that was to be reached, infinite on the way to an event.
-            step: The step tried last.
-            norm: The root mean square of the state at ``t``.
-            steps: Attempted steps so far.
-
-        Returns:
-            The exception to raise.
+        ``t1`` is infinite if the solve should end at an event. ``step`` is NaN if it is not known,
+        ``steps`` counts attempts, and ``where`` is put in front of the message.
         """
-        kinds: dict[Status, type[errors.SolveError]] = {
-            Status.UNDERFLOW: errors.StepSizeUnderflow,
-            Status.NON_FINITE: errors.NonFiniteState,
-            Status.MAX_STEPS: errors.MaxStepsExceeded,
-            Status.NO_EVENT: errors.MaxStepsExceeded,
-            Status.GAVE_UP: errors.SolveError,
-        }
+        kind, reason = self.value
         goal = f"{t1:.6g}" if math.isfinite(t1) else "an event"
         size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
+        attempt = "" if math.isnan(step) else f", step {step:.3g} (attempt {steps})"
         message = (
-            f"at t = {t:.6g} on the way to {goal}, step {step:.3g} (attempt {steps}), "
-            f"state of root mean square {size}: {self.value}."
+            f"{where}at t = {t:.6g} on the way to {goal}{attempt}, "
+            f"state of root mean square {size}: {reason}."
         )
-        return kinds[self](message, t=t, step=step, norm=norm)
+        error: errors.SolveError = kind(message, t=t, step=step, norm=norm)
+        return error
 
 
 @dataclass
 class Solution:
-    """The result of :func:`snopt.ode.solve.solve`.
+    """The result of :func:`snopt.ode.solve.solve`; a solve that fails raises.
 
     Attributes:
-        states: States at the requested times, the initial one first.
-        stats: Counts of this solve.
-        status: Always ``SUCCESS``: a solve that fails raises.
+        states: states at the requested times, the initial one first.
+        stats: counts of this solve.
     """
 
     states: list[Tensor]
     stats: SolveStats = field(default_factory=SolveStats)
-    status: Status = Status.SUCCESS

@@ -6,10 +6,10 @@ One step of size :math:`h` from :math:`(t, x)` with :math:`s` stages is
     k_i = F\bigl(t + c_i h,\; x + h \sum_{j<i} a_{ij} k_j\bigr), \qquad
     x_1 = x + h \sum_{i \le s} b_i k_i .
 
-Every method here is written with one more row, the *end slope*
-:math:`k_{s+1} = F(t + h, x_1)`, whose coefficients are :math:`b`. Methods whose error
-estimate uses it ("first same as last") evaluate it in every step; the others only when
-dense output asks for it, and then it serves as the next step's :math:`k_1`.
+Every tableau has one additional row, the *end slope* :math:`k_{s+1} = F(t + h, x_1)`, whose
+coefficients are :math:`b`. Methods whose error estimate uses it ("first same as last") evaluate
+it in every step, the others only when dense output needs it. It is then :math:`k_1` of the next
+step.
 
 Dense output is a polynomial in :math:`\theta \in [0, 1]`, linear in the stages:
 
@@ -32,11 +32,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from snopt.base.errors import unknown
+from snopt.base.types import real_dtype
 from snopt.ode import dop853
 from snopt.ode.interpolation import Row, cubic, polynomials
 
@@ -46,16 +48,16 @@ class Tableau:
     """The coefficients of one method.
 
     Attributes:
-        name: The name users call it by.
-        order: Order of convergence of ``x1``.
-        c: Stage times, the end slope included, then extra stages of the dense output.
-        a: One row of coefficients a stage; row ``i`` has ``i`` entries.
-        stages: The number ``s`` of stages that ``x1`` depends on.
-        errors: Rows of error weights over stages (none for fixed-step methods).
+        name: the ``method=`` under which users find it.
+        order: order of convergence of ``x1``.
+        c: stage times, including the end slope and extra stages of the dense output.
+        a: one row of coefficients per stage; row ``i`` has ``i`` entries.
+        stages: the number ``s`` of stages that ``x1`` depends on.
+        errors: rows of error weights; empty for fixed-step methods.
         dense: ``p[i][d-1]``, the dense output's polynomial of stage ``i``.
-        dense_order: Order of the dense output.
-        fsal: Whether the error estimate uses the end slope.
-        outputs: Like ``dense``, for requested outputs, where they are to be interpolated otherwise.
+        dense_order: order of the dense output.
+        fsal: whether the error estimate uses the end slope.
+        outputs: like ``dense``, for requested outputs if they are interpolated differently.
     """
 
     name: str
@@ -72,22 +74,22 @@ class Tableau:
     @staticmethod
     def explicit(name: str, order: int, a: Iterable[Iterable[float]], b: Sequence[float],
                  embedded: Sequence[float] = ()) -> Tableau:  # fmt: skip
-        """Make a method from its coefficients as textbooks print them.
+        """Return a tableau for coefficients in the usual textbook form.
 
         Stage times are the sums of the rows of ``a``. Dense output is the cubic through the states
         and slopes at both ends, of order three at most.
 
         Args:
-            name: The name to call it by.
-            order: Order of convergence.
-            a: The strictly lower triangle, row by row; the first row is empty.
-            b: Weights of the stages.
-            embedded: Weights of a second solution, one order lower, whose distance is the error
-                estimate; with one weight more than ``b`` it also uses the slope at the end of the
-                step. Without it the method has fixed steps.
+            name: the ``method=`` under which users find it.
+            order: order of convergence.
+            a: the strictly lower triangle, row by row; the first row is empty.
+            b: weights of the stages.
+            embedded: weights of a second solution, one order lower; the difference of both is the
+                error estimate. An additional weight belongs to the slope at the end of the step.
+                Without ``embedded`` the method has fixed steps.
 
         Returns:
-            The tableau, to be given to :func:`register_method`.
+            the tableau, ready for :func:`register_method`.
 
         Raises:
             ValueError: ``a`` and ``b`` have different lengths.
@@ -101,8 +103,8 @@ class Tableau:
         weights = tuple(float(value) for value in b)
         if len(rows) != len(weights):
             raise ValueError(
-                f"method {name!r}: {len(rows)} rows of a and {len(weights)} weights b; a method of "
-                "s stages has s of both"
+                f"method {name!r}: {len(rows)} rows of a and {len(weights)} weights b; a method "
+                "with s stages has s of both"
             )
         fsal = len(embedded) > len(weights)
         padded = (*weights, 0.0) if fsal else weights
@@ -119,22 +121,16 @@ class Tableau:
 
     @property
     def b(self) -> Row:
-        """The weights of the stages in ``x1``: the row of the end slope."""
+        """Weights of the stages in ``x1``: the row of the end slope."""
         return self.a[self.stages]
 
     @property
     def evaluated(self) -> int:
-        """How many stages one attempt evaluates, ``k_1`` included."""
+        """Number of stages that one attempt evaluates, including ``k_1``."""
         return self.stages + 1 if self.fsal else self.stages
 
     def dense_weights(self, theta: float) -> Row:
-        """The weights ``P_i(theta)`` of all stages in the dense output.
-
-        Args:
-            theta: Position inside the step, from 0 to 1.
-
-        Returns:
-            One weight a stage.
+        """Return the weights ``P_i(theta)`` of all stages in the dense output.
 
         Example:
             >>> DOPRI5.dense_weights(0.0) == (0.0,) * 7
@@ -143,13 +139,7 @@ class Tableau:
         return polynomials(self.dense, theta)
 
     def output_weights(self, theta: float) -> Row:
-        """The weights of the first stages in a requested output inside a step.
-
-        Args:
-            theta: Position inside the step, from 0 to 1.
-
-        Returns:
-            One weight a stage, of as many stages as the interpolation needs.
+        """Return the weights for a requested output, of the stages that it needs.
 
         Example:
             >>> from dataclasses import replace
@@ -160,49 +150,54 @@ class Tableau:
         return polynomials(self.outputs or self.dense, theta)
 
 
+class Weights(NamedTuple):
+    """Weights of stages, as a vector on the state's device and as numbers of the same precision.
+
+    Having both avoids reading numbers back from the device.
+    """
+
+    tensor: Tensor
+    row: Row
+
+    @staticmethod
+    def of(values: Row, like: Tensor) -> Weights:
+        """Return the weights for states such as ``like``."""
+        return Weights(torch.tensor(values, dtype=like.dtype, device=like.device), values)
+
+
 @dataclass(frozen=True)
 class TableauTensors:
-    """A tableau's rows as tensors on one device, made once.
+    """A tableau on one device.
 
     Attributes:
-        c: All stage times.
-        a: Row ``i`` of the coefficients, as a vector of ``i`` entries.
-        errors: Error weights.
-        tails: ``tails[n][i]`` is ``(a[i+1][i], ..., a[n-1][i], b[i])`` for a step of which
-            ``n`` stages count: what multiplies later cotangents in the pull-back.
+        c: all stage times.
+        a: coefficients of every stage.
+        errors: error weights.
+        tails: ``tails[n][i]`` is ``(a[i+1][i], ..., a[n-1][i], b[i])`` for a step that uses ``n``
+            stages: the factors of later cotangents in the pull-back.
     """
 
     c: Tensor
-    a: tuple[Tensor, ...]
-    errors: tuple[Tensor, ...]
-    tails: dict[int, tuple[Tensor, ...]]
+    a: tuple[Weights, ...]
+    errors: tuple[Weights, ...]
+    tails: dict[int, tuple[Weights, ...]]
 
 
 @lru_cache(maxsize=64)
 def tensors(tableau: Tableau, dtype: torch.dtype, device: torch.device) -> TableauTensors:
-    """The rows of a tableau as tensors.
+    """Return a tableau in the dtype and on the device of a state."""
 
-    Args:
-        tableau: The method.
-        dtype: The state's dtype.
-        device: The state's device.
+    def row(values: Row) -> Weights:
+        rounded = torch.tensor(values, dtype=dtype)
+        return Weights(rounded.to(device), tuple(rounded.tolist()))
 
-    Returns:
-        The rows, cached.
-    """
-
-    def row(values: Row) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=device)
-
-    def tail(n: int, i: int) -> Tensor:
+    def tail(n: int, i: int) -> Weights:
         later = tuple(tableau.a[j][i] for j in range(i + 1, n))
         return row((*later, tableau.b[i] if i < tableau.stages else 0.0))
 
     total = len(tableau.c)
     return TableauTensors(
-        c=torch.tensor(
-            tableau.c, dtype=dtype.to_real() if dtype.is_complex else dtype, device=device
-        ),
+        c=torch.tensor(tableau.c, dtype=real_dtype(dtype), device=device),
         a=tuple(row(values) for values in tableau.a),
         errors=tuple(row(values) for values in tableau.errors),
         tails={n: tuple(tail(n, i) for i in range(n)) for n in (tableau.stages, total)},
@@ -218,7 +213,7 @@ def _explicit(name: str, order: int, c: Row, a: tuple[Row, ...], b: Row, **more:
 EULER = _explicit("euler", 1, (0.0,), ((),), (1.0,), dense=((1.0,), (0.0,)), dense_order=1)
 MIDPOINT = _explicit("midpoint", 2, (0.0, 0.5), ((), (0.5,)), (0.0, 1.0))
 HEUN = _explicit("heun", 2, (0.0, 1.0), ((), (1.0,)), (0.5, 0.5))
-# The 3/8 rule, as torchdiffeq's "rk4", so that the same call gives the same numbers.
+# The 3/8 rule, like torchdiffeq's "rk4", so that the same call returns the same numbers.
 RK4 = _explicit(
     "rk4",
     4,
@@ -302,13 +297,13 @@ TABLEAUS: dict[str, Tableau] = {
 
 
 def register_method(tableau: Tableau) -> None:
-    """Let a method be called by its name, as ``method=`` of every solve.
+    """Make a method available as ``method=`` of every solve.
 
     Args:
-        tableau: The method, from :meth:`Tableau.explicit` or with all its rows.
+        tableau: the method, from :meth:`Tableau.explicit` or with all its rows.
 
     Raises:
-        ValueError: The name belongs to another method, or the coefficients are not consistent.
+        ValueError: the name is taken, or the coefficients are inconsistent.
 
     Example:
         >>> register_method(Tableau.explicit("ralston", 2, [[], [2 / 3]], [1 / 4, 3 / 4]))
@@ -322,7 +317,7 @@ def register_method(tableau: Tableau) -> None:
     """
     if TABLEAUS.get(tableau.name, tableau) != tableau:
         raise ValueError(
-            f"method {tableau.name!r} exists already, with other coefficients; choose another name"
+            f"method {tableau.name!r} exists already with other coefficients; choose another name"
         )
     fault = next(_faults(tableau), None)
     if fault is not None:
@@ -331,7 +326,7 @@ def register_method(tableau: Tableau) -> None:
 
 
 def _faults(tableau: Tableau) -> Iterator[str]:
-    """What is wrong with the coefficients of a method."""
+    """Yield what is wrong with the coefficients of a method."""
 
     def equal(x: float, y: float) -> bool:
         return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-9)
@@ -356,16 +351,7 @@ def _faults(tableau: Tableau) -> Iterator[str]:
 
 
 def tableau_named(name: str) -> Tableau:
-    """Look a method up.
-
-    Args:
-        name: One of the native methods.
-
-    Returns:
-        Its tableau.
-
-    Raises:
-        UnknownName: No native method has that name.
+    """Return the native method of this name.
 
     Example:
         >>> tableau_named("rk4").order

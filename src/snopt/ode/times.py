@@ -1,4 +1,4 @@
-"""Requested times, as users give them."""
+"""Validation of requested times."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from snopt.base.errors import InvalidTimes
 
 
 def read_times(t: Tensor | Sequence[float]) -> list[float]:
-    """Requested times as numbers, checked.
-
-    Args:
-        t: A one-dimensional tensor of real numbers, or a sequence of numbers.
-
-    Returns:
-        The times; one alone asks for the initial state.
+    """Return requested times as numbers; a single time requests the initial state.
 
     Raises:
-        InvalidTimes: Not one-dimensional, not numbers, or not strictly monotone.
+        InvalidTimes: not one-dimensional, complex, or rejected by :func:`check_times`.
 
     Example:
         >>> import torch
@@ -30,7 +24,7 @@ def read_times(t: Tensor | Sequence[float]) -> list[float]:
     """
     if isinstance(t, (int, float)):
         raise InvalidTimes(
-            f"times are {t}, one number; give the start as well: torch.tensor([0.0, {float(t)}])."
+            f"t = {t} is a single number; pass the start time too: torch.tensor([0.0, {float(t)}])."
         )
     if isinstance(t, Tensor) and (t.ndim != 1 or t.dtype.is_complex):
         raise InvalidTimes(
@@ -45,13 +39,7 @@ def read_times(t: Tensor | Sequence[float]) -> list[float]:
 
 
 def check_times(times: Sequence[float]) -> None:
-    """Check that requested times can be walked through.
-
-    Args:
-        times: The times.
-
-    Raises:
-        InvalidTimes: Fewer than two, not finite, repeated, or not monotone.
+    """Raise InvalidTimes unless there are two or more finite, strictly monotone times.
 
     Example:
         >>> check_times([0.0, 1.0, 0.5])
@@ -60,7 +48,7 @@ def check_times(times: Sequence[float]) -> None:
         snopt.base.errors.InvalidTimes: times must be strictly monotone, but t[1] = 1.0 is ...
     """
     if len(times) < 2:
-        raise InvalidTimes(f"times are {list(times)}; give a start, and where to go from there.")
+        raise InvalidTimes(f"t = {list(times)}; pass at least a start and an end time.")
     sign = 1.0 if times[-1] > times[0] else -1.0
     for i, (a, b) in enumerate(pairwise(times)):
         if not (math.isfinite(a) and math.isfinite(b)):
