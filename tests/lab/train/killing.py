@@ -131,8 +131,7 @@ def main() -> None:
         check_same(what, whole, folder)
     found = {"trials": trials, "killed": killed, "damaged lines": damaged}
     if what == "sweep":
-        count = tally(open_study(sweep_config(folder)))
-        found["sweep"] = [count.planned, count.done, count.failed]
+        found["sweep"] = tally(open_study(sweep_config(folder)))
     print(json.dumps(found))
 
 

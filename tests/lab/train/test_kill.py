@@ -36,4 +36,4 @@ def test_a_killed_sweep_goes_on_to_the_same_end(tmp_path):
     pytest.importorskip("optuna")
     found = kill_at_random(tmp_path, 5, 1, "sweep")
     assert (found["killed"], found["damaged lines"]) == (5, 0)
-    assert found["sweep"] == [3, 3, 0]
+    assert found["sweep"] == {"COMPLETE": 3}

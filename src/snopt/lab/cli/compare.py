@@ -8,11 +8,10 @@ from pathlib import Path
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
-from snopt.lab.recipes.compare import Run, schedule, table, troubles
 from snopt.lab.recipes.compare import compare as run_comparison
+from snopt.lab.recipes.compare import schedule, table, troubles
+from snopt.lab.recipes.run import Run
 from snopt.lab.train import Listener
-
-__all__ = ["compare"]
 
 
 def compare(
@@ -26,14 +25,14 @@ def compare(
 ) -> int:
     """Train the same model with several optimizers, and print a table.
 
-    All start from the same weights and see the same data in the same order. They take turns, in an
-    order that changes from seed to seed. Complete runs are not repeated.
+    All start from the same weights and see the same data in the same order. The order in which they
+    run changes from seed to seed. Complete runs are not repeated.
 
     Args:
         task: what to learn.
-        optimizers: what trains the model, one after the other.
-        seeds: how many seeds, from 0.
-        out: runs go to OUT/TASK/OPTIMIZER-seedSEED.
+        optimizers: the optimizers.
+        seeds: number of seeds, from 0.
+        out: parent of the run folders, OUT/TASK/OPTIMIZER-seedSEED.
         common: options of every run.
 
     Returns:

@@ -10,8 +10,6 @@ from snopt.lab.cli.screen import print_table
 from snopt.lab.data import available, fetch, verify
 from snopt.lab.data import names as all_names
 
-__all__ = ["data"]
-
 
 def data(
     action: Literal["list", "fetch", "verify"],

@@ -2,48 +2,22 @@
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from snopt.lab.data.download import default_root
+from snopt.lab.train.folder import PACKAGES, package_version
 
-__all__ = ["info"]
-
-PACKAGES = ("snopt", "torch", "torchdiffeq", "numpy", "scipy")
 EXTRAS = (
-    "tyro",
-    "rich",
-    "filelock",
-    "optuna",
-    "pooch",
-    "scikit-learn",
-    "matplotlib",
-    "tensorboard",
-)
-
-
-def package_version(name: str) -> str:
-    """Return the installed version of a package, or ``"not installed"``.
-
-    >>> package_version("no-such-distribution")
-    'not installed'
-    """
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    "tyro", "rich", "filelock", "optuna", "pooch", "scikit-learn", "matplotlib", "tensorboard",
+)  # fmt: skip
 
 
 def devices() -> list[str]:
-    """Return the names of the devices that torch can compute on."""
-    names = ["cpu"]
-    names += [
-        f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
-    ]
-    if torch.backends.mps.is_available():
-        names.append("mps")
-    return names
+    """Return the names of the devices that torch can use."""
+    cuda = range(torch.cuda.device_count())
+    names = ["cpu", *(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in cuda)]
+    return [*names, "mps"] if torch.backends.mps.is_available() else names
 
 
 def data_folder() -> str:
@@ -56,10 +30,11 @@ def data_folder() -> str:
 
 def facts() -> dict[str, str]:
     """Return what ``snopt info`` prints, by label."""
+    versions = {name: package_version(name) or "not installed" for name in (*PACKAGES, *EXTRAS)}
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: package_version(name) for name in (*PACKAGES, *EXTRAS)},
+        **versions,
         "devices": ", ".join(devices()),
         "cores": str(os.cpu_count()),
         "threads": f"{torch.get_num_threads()} within an operation, "

@@ -25,28 +25,20 @@ from snopt.lab.cli.train import train
 from snopt.lab.config import HorizonPolicy, Scale, TaskName
 from snopt.lab.optimizers import OPTIMIZERS
 
-__all__ = ["VERBS", "main", "parse"]
-
 INTERRUPTED, BROKEN_PIPE = 130, 141
-"""The shells' exit codes for a command ended by SIGINT or SIGPIPE."""
+"""Exit codes of a command ended by SIGINT or SIGPIPE."""
 
 USAGE = (UsageError, UnknownName, InvalidOption, InvalidTimes)
-"""Errors that mean a wrong command line."""
+"""Errors that mean a wrong command line, exit code 2."""
 
 VERBS: dict[str, Callable[..., int]] = {
-    "train": train,
-    "compare": compare,
-    "sweep": sweep,
-    "report": report,
-    "paper": paper,
-    "data": data,
-    "info": info,
+    verb.__name__: verb for verb in (train, compare, sweep, report, paper, data, info)
 }
 
 DESCRIPTION = """Train Neural ODEs in PyTorch with second-order optimization.
 
-Everywhere: --version; --debug for whole tracebacks (also SNOPT_DEBUG=1); -o for --out.
-Completion for your shell: snopt --tyro-print-completion {bash,zsh,tcsh}"""
+Everywhere: --version; --debug for tracebacks (also SNOPT_DEBUG=1); -o for --out.
+Shell completion: snopt --tyro-print-completion {bash,zsh,tcsh}"""
 
 
 def parse(words: Sequence[str]) -> int:
@@ -70,11 +62,7 @@ def parse(words: Sequence[str]) -> int:
 
 
 def without_none(constructors: Any) -> Any:
-    """Return a registry of tyro's that never offers ``None`` as a choice of an optional argument.
-
-    Args:
-        constructors: the module ``tyro.constructors``.
-    """
+    """Return a registry for tyro that does not offer ``None`` for optional arguments."""
     registry = constructors.ConstructorRegistry()
 
     @registry.primitive_rule  # type: ignore[untyped-decorator]
@@ -93,7 +81,7 @@ def without_none(constructors: Any) -> Any:
 
 
 def gathered(words: Sequence[str]) -> list[str]:
-    """Join all ``--set`` at the end, so that it can be given more than once; expand ``-o``.
+    """Collect all ``--set`` at the end, so that it can be repeated; expand ``-o``.
 
     Example:
         >>> gathered(["train", "--set", "lr=1", "mnist", "-o", "here"])
@@ -125,7 +113,7 @@ TASK_VERBS = ("train", "compare", "sweep")
 
 
 def hints(words: Sequence[str]) -> list[str]:
-    """Guess what misspelt names were meant to be: verbs, tasks, and values of flags with choices.
+    """Suggest names for misspelt verbs, tasks, and values of flags with choices.
 
     Example:
         >>> hints(["train", "mnits", "--optimizer", "adma"])

@@ -1,4 +1,4 @@
-"""From a configuration to what a training loop needs: a task, and the parts to train."""
+"""Build the task and the parts of an experiment."""
 
 from __future__ import annotations
 
@@ -23,20 +23,13 @@ from snopt.lab.train import Parts, seed_all
 from snopt.models import CNF, ODERNN, ImageClassifier, ResidualClassifier
 from snopt.models.fields import TanhField
 
-__all__ = ["build", "build_model", "build_parts", "build_task"]
-
 
 def build(
     config: Experiment, device: torch.device | str = "cpu"
 ) -> tuple[Classification | Density, Parts]:
-    """Make the task and the parts of an experiment.
+    """Build the task and the parts of an experiment.
 
-    The initial weights depend on the seed and the model alone, so that all optimizers start from
-    the same ones.
-
-    Args:
-        config: the experiment.
-        device: where to put the model.
+    The initial weights depend on the seed and the model only: all optimizers start from the same.
     """
     task = build_task(config)
     return task, build_parts(config, task.train.spec, device)
@@ -45,8 +38,8 @@ def build(
 def build_task(config: Experiment) -> Classification | Density:
     """Load the data of an experiment and check it."""
     data_root = os.environ.get("SNOPT_DATA")
-    splits = _loaded(load, config.data.name, config.data.preprocessing, data_root)
     data = config.data
+    splits = _loaded(load, data.name, data.preprocessing, data_root)
     if not data.hold_out:
         splits = replace(splits, train=splits.train.joined(splits.valid), valid=splits.test)
     splits = replace(
@@ -63,7 +56,7 @@ def build_task(config: Experiment) -> Classification | Density:
 
 @lru_cache(maxsize=1)
 def _loaded(read: Callable[..., Splits], name: str, preprocessing: str, root: str | None) -> Splits:
-    """Read a data set once for many runs on it; nothing changes it."""
+    """Read a data set once for many runs; no run changes it."""
     return read(name, root, preprocessing=preprocessing)
 
 
@@ -73,26 +66,26 @@ def _at_most(examples: Dataset, *limits: int | None) -> Dataset:
 
 
 def check(splits: Splits) -> None:
-    """Refuse data that no run can learn from, before hours are spent on it."""
+    """Refuse data of the wrong shape or with values that are not finite."""
     for name in ("train", "valid", "test"):
         data = getattr(splits, name).tensors
         shape = tuple(data.x.shape[1:])
         if shape != splits.spec.shape:
             raise ValueError(
                 f"{splits.spec.name}, {name}: examples have the shape {shape}, but "
-                f"{splits.spec.shape} is expected; the files may be damaged or of another data set"
+                f"{splits.spec.shape} is expected; the files may be damaged or of another data set."
             )
         bad = ~torch.isfinite(data.x).flatten(1).all(dim=1)
         if bad.any():
             raise ValueError(
                 f"{splits.spec.name}, {name}: {int(bad.sum())} of {len(bad)} examples hold values "
-                f"that are not finite, the first is number {int(bad.nonzero()[0])}; mend the files "
-                "or fetch them again (snopt data fetch)"
+                f"that are not finite, the first is number {int(bad.nonzero()[0])}; repair the "
+                "files or fetch them again (snopt data fetch)."
             )
 
 
 def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cpu") -> Parts:
-    """Make the model of an experiment and what trains it."""
+    """Build the model of an experiment, its optimizers and its schedules."""
     seed_all(config.train.seed, "weights")
     model = build_model(config.model, config.solver, spec).to(device)
     optimizers = make_optimizers(model, config.optimizer)
@@ -103,13 +96,7 @@ def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cp
 
 
 def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Module:
-    """Make a model for data.
-
-    Args:
-        config: which model.
-        solver: how its ODE is solved.
-        spec: what one example is.
-    """
+    """Build a model for data of the given spec."""
     options = solver_options(solver)
     classes = spec.classes or 0
     if config.kind == "image":
@@ -152,6 +139,6 @@ def _only_block(model: nn.Module) -> NeuralODE:
     blocks = blocks_of(model)
     if len(blocks) != 1 or isinstance(model, ODERNN):
         raise ValueError(
-            f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed"
+            f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed."
         )
     return blocks[0]
