@@ -145,6 +145,9 @@ class OptimizerConfig:
     cosine: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        at_least(self, nodes=1, cosine=1, gamma=0)
+
 
 @dataclass(frozen=True)
 class HorizonConfig:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from snopt.lab.cli.main import main
-from snopt.lab.data import load
+from snopt.lab.data import load, names
 from snopt.lab.recipes import experiment_of
 from snopt.lab.train import Outcome, read_records
 
@@ -262,6 +262,8 @@ def test_data_list_names_every_data_set(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "miniboone" in out
     assert "missing" in out
+    assert len(out.splitlines()) == len(names()) + 1
+    assert max(map(len, out.splitlines())) <= 80
     assert main(["data", "fetch", "circle", "--root", str(tmp_path)]) == 0
     assert "everything is there" in capsys.readouterr().out
 

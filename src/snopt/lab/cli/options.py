@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,8 +13,9 @@ from torch import nn
 
 from snopt.adjoint import NeuralODE
 from snopt.base.errors import unknown
-from snopt.lab.config import Experiment, HorizonPolicy, Scale
-from snopt.lab.optimizers import OPTIMIZERS, make_optimizers
+from snopt.horizon import HorizonOptimizer
+from snopt.lab.config import Experiment, HorizonPolicy, ModelConfig, Scale, SolverConfig
+from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
 from snopt.lab.recipes import recipe, with_settings
 from snopt.lab.recipes.build import solver_options
 from snopt.lab.train import Listener, TensorBoard, progress
@@ -39,15 +40,29 @@ def usage() -> Iterator[None]:
 
 
 def check(config: Experiment) -> None:
-    """Refuse settings that the solver or the optimizer does not accept, before data are read.
+    """Refuse settings that have no effect or are not accepted, before data are read.
 
-    Both are built for a small stand-in of the model.
+    Solver, optimizer and horizon are built for a small stand-in of the model.
     """
+    kind = config.model.kind
+    changed = {f.name for f in fields(ModelConfig) if getattr(config.model, f.name) != f.default}
+    ignored = [f"model.{name}" for name in changed - {"kind", *USED.get(kind, changed)}]
+    if kind == "series" and config.solver.horizon != SolverConfig.horizon:
+        ignored.append("solver.horizon")
+    if ignored:
+        raise UsageError(f"{', '.join(sorted(ignored))}: no effect on a model of kind {kind!r}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         block = NeuralODE(nn.Linear(2, 2), **solver_options(config.solver))
         with suppress(ImportError):  # Reported when the run starts.
-            make_optimizers(nn.Sequential(block, nn.Linear(2, 2)), config.optimizer)
+            made = make_optimizers(nn.Sequential(block, nn.Linear(2, 2)), config.optimizer)
+            make_schedulers(made, config.optimizer)
+        if config.horizon.policy != "fixed":
+            HorizonOptimizer(block, **asdict(config.horizon))
+
+
+USED = {"image": {"width"}, "residual": {"width"}, "series": {"width"}, "flow": {"width", "layers"}}
+"""Settings that each kind of model has; a density has all of them."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from snopt.lab.cli.options import UsageError
 from snopt.lab.report import write_report
 from snopt.lab.report.read import run_folders
 
@@ -26,13 +27,13 @@ def report(
     Returns:
         The exit code.
     """
+    if not runs:
+        raise UsageError("say which runs to report on: snopt report FOLDER, for example out")
     for path in runs:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist; give a run folder or a parent of some")
     if not any(True for path in runs for _ in run_folders(path)):
-        raise ValueError(
-            "there is no run to report on: " + (", ".join(map(str, runs)) or "no folder was given")
-        )
+        raise ValueError(f"there is no run to report on in {', '.join(map(str, runs))}")
     out = out or Path("report.html" if format == "html" else "report.md")
     print(write_report(runs, out, format).resolve())
     return 0

@@ -14,6 +14,7 @@ from torch import nn
 
 from snopt.adjoint import NeuralODE
 from snopt.adjoint.blocks import blocks_of
+from snopt.base.errors import InvalidOption
 from snopt.horizon import HorizonOptimizer
 from snopt.lab.config import Experiment, ModelConfig, SolverConfig
 from snopt.lab.data import Dataset, Spec, Splits, load
@@ -97,8 +98,13 @@ def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cp
 
 def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Module:
     """Build a model for data of the given spec."""
-    options = solver_options(solver)
     classes = spec.classes or 0
+    if spec.kind not in TAKES[config.kind] or (classes == 0 and config.kind != "density"):
+        raise InvalidOption(
+            f"model.kind={config.kind} does not fit {spec.name}, a data set of kind {spec.kind} "
+            f"with {classes} classes."
+        )
+    options = solver_options(solver)
     if config.kind == "image":
         return ImageClassifier(spec.shape[0], classes, config.width, **options)
     if config.kind == "residual":
@@ -126,6 +132,16 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
 
 
+TAKES: dict[str, tuple[str, ...]] = {
+    "image": ("image",),
+    "residual": ("image",),
+    "series": ("series",),
+    "density": ("table",),
+    "flow": ("image", "table"),
+}
+"""Kinds of data that each kind of model takes."""
+
+
 def solver_options(solver: SolverConfig) -> dict[str, Any]:
     """Return the arguments of :class:`snopt.NeuralODE`."""
     options: dict[str, Any] = asdict(solver)
@@ -138,7 +154,7 @@ def solver_options(solver: SolverConfig) -> dict[str, Any]:
 def _only_block(model: nn.Module) -> NeuralODE:
     blocks = blocks_of(model)
     if len(blocks) != 1 or isinstance(model, ODERNN):
-        raise ValueError(
+        raise InvalidOption(
             f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed."
         )
     return blocks[0]

@@ -122,10 +122,11 @@ def like(default: Any, text: str, key: str) -> Any:
         >>> like((0.9, 0.999), "0.9,0.99", "betas"), like(None, "4", "foreach")
         ((0.9, 0.99), 4)
     """
-    hints: dict[type, Any] = {
-        type(None): int | float | bool | str, int: int | float, tuple: tuple[float, ...]
-    }  # fmt: skip
-    return parsed(hints.get(type(default), type(default)) | None, text, key)
+    hints: dict[type, Any] = {type(None): int | float | bool | str, int: int | float}
+    hint = hints.get(type(default), type(default))
+    if isinstance(default, tuple):
+        hint = types.GenericAlias(tuple, (float,) * len(default))
+    return parsed(hint | None, text, key)
 
 
 def parsed(hint: Any, text: str, key: str) -> Any:
@@ -159,7 +160,9 @@ def parsed(hint: Any, text: str, key: str) -> Any:
         return text
     if origin is tuple:
         words = [word for word in text.split(",") if word]
-        kinds = [choices[0]] * len(words) if choices[-1] is Ellipsis else choices
+        kinds = (choices[0],) * len(words) if choices[-1] is Ellipsis else choices
+        if len(words) != len(kinds):
+            raise ValueError(f"{key}={text}: {len(kinds)} values with commas are needed")
         return tuple(parsed(kind, word, key) for kind, word in zip(kinds, words, strict=True))
     try:
         return BOOLEANS[text.lower()] if hint is bool else hint(text)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from filelock import FileLock
 
+from snopt.base.errors import InvalidOption
 from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.run import Run, Watch
@@ -122,8 +123,13 @@ def _await_plan(study: Study, config: SweepConfig) -> None:
 def _storage(config: SweepConfig) -> RDBStorage:
     """Open the database. Processes that create its tables at the same time may fail; try again."""
     from optuna.storages import RDBStorage
-    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, DBAPIError
 
+    try:
+        make_url(config.url).get_dialect()
+    except ArgumentError as error:
+        raise InvalidOption(f"storage {config.url!r} is not a database URL: {error}.") from error
     # SQLite allows one writer at a time; the others wait instead of failing.
     waiting = {"connect_args": {"timeout": 60}} if "sqlite" in config.url else None
     for pause in (0.2, 0.5, 1.0, 2.0):
