@@ -199,8 +199,8 @@ def test_without_tyro_the_command_says_what_to_install(monkeypatch, capsys):
 def test_what_may_be_left_out_is_never_offered_as_none(capsys):
     assert main(["train", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "None" not in shown
-    assert "--iterations INT" in shown
+    assert not any(offer in shown for offer in ("|None", "None|", "{None"))
+    assert "--iterations INT " in shown
     assert main(["compare", "digit"]) == 2
     assert "None" not in capsys.readouterr().err
     assert main(["train", "digits", "--iterations", "None"]) == 2

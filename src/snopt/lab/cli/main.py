@@ -6,11 +6,9 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
-from types import NoneType, UnionType
-from typing import Any, Union, get_args
+from typing import get_args
 
 from snopt.base.errors import InvalidOption, InvalidTimes, UnknownName
 from snopt.lab.cli.compare import compare
@@ -49,35 +47,16 @@ def parse(words: Sequence[str]) -> int:
         raise ImportError(
             "the command line needs tyro, which is not installed: pip install 'snopt[lab]'"
         ) from error
-    with without_none(tyro.constructors):
-        code: int = tyro.extras.subcommand_cli_from_dict(
-            VERBS,
-            prog="snopt",
-            description=DESCRIPTION,
-            args=gathered(words),
-            # No --no-quiet, and --scale instead of --options.scale.
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-        )
+    # No --no-quiet, --scale instead of --common.scale, and no value None.
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
+    code: int = tyro.extras.subcommand_cli_from_dict(
+        VERBS,
+        prog="snopt",
+        description=DESCRIPTION,
+        args=gathered(words),
+        config=config,
+    )
     return code
-
-
-def without_none(constructors: Any) -> Any:
-    """Return a registry for tyro that does not offer ``None`` for optional arguments."""
-    registry = constructors.ConstructorRegistry()
-
-    @registry.primitive_rule  # type: ignore[untyped-decorator]
-    def optional(info: Any) -> Any:
-        kinds = tuple(kind for kind in get_args(info.type) if kind is not NoneType)
-        if info.type_origin not in (Union, UnionType) or len(kinds) == len(get_args(info.type)):
-            return None
-        inner = constructors.PrimitiveTypeInfo.make(Union[kinds], info.markers)  # noqa: UP007
-        spec = registry.get_primitive_spec(inner)
-        said = spec.str_from_instance
-        return replace(
-            spec, str_from_instance=lambda value: ["none"] if value is None else said(value)
-        )
-
-    return registry
 
 
 def gathered(words: Sequence[str]) -> list[str]:

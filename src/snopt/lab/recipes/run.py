@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-import torch
 from torch import nn
 
 from snopt.lab.config import Experiment
@@ -93,7 +92,7 @@ def run(
         overwrite: delete the run in the folder and start again.
         listeners: receive every record.
     """
-    with join("cuda" if torch.cuda.is_available() else None) as world:
+    with join() as world:
         task, parts = build(config, world.device)
         return train(
             task,
@@ -168,7 +167,7 @@ def load(folder: str | Path, model: nn.Module | None = None, *, latest: bool = F
         RunFolderError: If the folder holds no model, or one that does not fit.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> from snopt.lab.recipes.catalogue import recipe
         >>> folder = tempfile.mkdtemp()
         >>> outcome = run(recipe("two_moons", "adam", "smoke"), folder)

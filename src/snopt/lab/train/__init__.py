@@ -18,26 +18,9 @@ from snopt.lab.train.seeding import seed_all
 from snopt.lab.train.task import Examples, Listener, Outcome, Parts, Status, Task, TrainConfig
 
 __all__ = [
-    "train",
-    "Task",
-    "Parts",
-    "TrainConfig",
-    "Outcome",
-    "Status",
-    "Examples",
-    "seed_all",
-    "join",
-    "World",
-    "load_checkpoint",
-    "read_records",
-    "RunFolderError",
-    "FolderInUse",
-    "Listener",
-    "progress",
-    "PlainProgress",
-    "RichProgress",
-    "CSV",
-    "TensorBoard",
-    "WandB",
-    "MLflow",
-]
+    "train", "Task", "Parts", "TrainConfig", "Outcome", "Status", "Examples",
+    "seed_all", "join", "World",
+    "load_checkpoint", "read_records", "RunFolderError", "FolderInUse",
+    "Listener", "progress", "PlainProgress", "RichProgress",
+    "CSV", "TensorBoard", "WandB", "MLflow",
+]  # fmt: skip

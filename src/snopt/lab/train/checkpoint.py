@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 import shutil
 import uuid
 import warnings
@@ -94,24 +93,21 @@ def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Non
 #: A checkpoint to resume from, or the model with the best validation metric.
 Sort: TypeAlias = Literal["step", "best"]
 
-NAME = re.compile(r"(?:step|best)-(\d{8,})\.pt")
-
 
 def iteration_of(path: Path) -> int:
-    """Return the iteration in a checkpoint's name, -1 if it is not the name of one.
+    """Return the iteration in a checkpoint's name.
 
     Example:
         >>> iteration_of(Path("step-00000120.pt"))
         120
     """
-    found = NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1
+    return int(path.stem.partition("-")[2])
 
 
 def checkpoints(folder: Path, sort: Sort = "step") -> list[Path]:
     """Return the checkpoints of a run folder, oldest first."""
     found = (folder / "checkpoints").glob(f"{sort}-*.pt")
-    return sorted((path for path in found if iteration_of(path) >= 0), key=iteration_of)
+    return sorted((p for p in found if p.stem.partition("-")[2].isdecimal()), key=iteration_of)
 
 
 def checksum_of(path: Path) -> Path:
@@ -321,8 +317,7 @@ def open_run(
         )
     reached = None if state is None else Progress(**state["progress"])
     settings |= {"run": known or (state or {}).get("run") or uuid.uuid4().hex, "format": FORMAT}
-    machine = environment(world.device, world.size)
-    world.from_first(lambda: _prepare(lock, settings, machine, reached, resume))
+    world.from_first(lambda: _prepare(lock, settings, world, reached, resume))
     return reached, complaints
 
 
@@ -380,7 +375,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], train: Mapping[str, Any
 def _prepare(
     lock: FolderLock,
     settings: Mapping[str, Any],
-    machine: Mapping[str, Any],
+    world: World,
     progress: Progress | None,
     resume: bool,
 ) -> None:
@@ -399,4 +394,4 @@ def _prepare(
                 (folder / name).unlink(missing_ok=True)
     write_json(folder / "config.json", settings)
     if not (folder / "environment.json").exists():
-        write_json(folder / "environment.json", machine)
+        write_json(folder / "environment.json", environment(world.device, world.size))
