@@ -26,7 +26,7 @@ from snopt.lab.train.folder import (
     write_json,
     writing,
 )
-from snopt.lab.train.parallel import World
+from snopt.lab.train.parallel import ALONE, World
 from snopt.lab.train.record import read_records, rewind
 from snopt.lab.train.seeding import seed_all, set_rng_state
 from snopt.lab.train.task import Parts, Progress
@@ -195,7 +195,7 @@ def latest_usable(
     *,
     sort: Sort = "step",
     use: Callable[[dict[str, Any]], None] = lambda state: None,
-    world: World | None = None,
+    world: World = ALONE,
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Read the latest checkpoint that can be used.
 
@@ -212,7 +212,6 @@ def latest_usable(
     Raises:
         RunFolderError: If there are checkpoints, and none can be used.
     """
-    world = world or World()
     complaints: list[str] = []
     misfit: RunFolderError | None = None
     for path in reversed(world.from_first(lambda: checkpoints(folder, sort))):

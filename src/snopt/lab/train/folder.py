@@ -89,19 +89,19 @@ def replace_bytes(
         data: the new content.
         then: called when the content is on disk under another name, before it is renamed.
     """
-    beside = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     with writing(path):
         path.parent.mkdir(exist_ok=True)
         try:
-            with create(beside) as file:
+            with create(temporary) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             then()
-            beside.replace(path)
+            temporary.replace(path)
         except BaseException:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             raise
     with suppress(OSError):
         handle = os.open(path.parent, os.O_RDONLY)

@@ -88,6 +88,10 @@ class World:
         return made
 
 
+ALONE = World()
+"""One process on the CPU."""
+
+
 @contextmanager
 def join(device: str | torch.device | None = None) -> Iterator[World]:
     """Join the processes that torchrun started; without torchrun, the world is one process.
@@ -207,9 +211,8 @@ def stop_requests() -> Iterator[list[str]]:
     usual: dict[signal.Signals, Any] = {}
 
     def restore_handlers() -> None:
-        for which, handler in usual.items():
-            signal.signal(which, handler)
-        usual.clear()
+        while usual:
+            signal.signal(*usual.popitem())
 
     def handle(number: int, frame: FrameType | None) -> None:
         requested.append(signal.Signals(number).name)

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import MaxStepsExceeded, SolveError
-from snopt.lab.train.parallel import World
+from snopt.lab.train.parallel import ALONE, World
 from snopt.lab.train.seeding import isolated
 from snopt.lab.train.task import Examples, Metrics, Parts, Task
 from snopt.optim import SNOpt
@@ -55,8 +55,8 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
 class Update:
     """Evaluate the loss of a batch and its gradient, then step the optimizers and the horizon.
 
-    If the loss is not finite or a solve fails, no parameter changes. :class:`snopt.SNOpt` is told
-    so, since it may roll back to earlier values; the other optimizers are not stepped.
+    If the loss is not finite or a solve fails, no parameter changes. Only :class:`snopt.SNOpt` is
+    stepped then, with a loss of NaN, since it may roll back to earlier values.
 
     Args:
         loss: loss of a batch.
@@ -81,9 +81,9 @@ class Update:
         parts: Parts,
         *,
         clip: float | None = None,
-        world: World | None = None,
+        world: World = ALONE,
     ) -> None:
-        self.loss, self.clip, self.world = loss, clip, world or World()
+        self.loss, self.clip, self.world = loss, clip, world
         self.horizon = parts.horizon
         self.optimizers = [(o, needs_closure(o)) for o in parts.optimizers]
         groups = [group for o in parts.optimizers for group in o.param_groups]
@@ -187,7 +187,7 @@ class Update:
 
 
 class Meter:
-    """Counts evaluations of a model's blocks, and measures peak memory.
+    """Count evaluations of a model's blocks, and measure peak memory.
 
     On a GPU the memory is what torch allocated, elsewhere the resident memory of the process.
 
@@ -258,14 +258,13 @@ def evaluate(
     *,
     batch_size: int,
     seed: int,
-    world: World | None = None,
+    world: World = ALONE,
 ) -> Metrics:
     """Average a task's metrics over examples, in evaluation mode.
 
     Evaluation has random numbers of its own, the same every time. Processes split the batches. If
     a solve fails, the loss and the task's metric are NaN.
     """
-    world = world or World()
     totals: dict[str, float] = {}
     model.eval()
     try:
