@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
@@ -10,8 +9,6 @@ from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
 from snopt.lab.recipes.compare import compare as run_comparison
 from snopt.lab.recipes.compare import schedule, table, troubles
-from snopt.lab.recipes.run import Run
-from snopt.lab.train import Listener
 
 
 def compare(
@@ -42,11 +39,7 @@ def compare(
     if not configs or seeds < 1:
         raise UsageError("there is nothing to compare: give at least one optimizer and one seed")
 
-    def watch(run: Run) -> Sequence[Listener]:
-        if not common.quiet:
-            print(f"--- {run.config.task}: {run.label} (lr {run.config.optimizer.lr:g})")
-        return common.listeners(run.folder)
-
+    watch = common.watch(lambda run: f"{task}: {run.label} (lr {run.config.optimizer.lr:g})")
     done = run_comparison(schedule(configs, seeds, out), watch=watch)
     found = table(done)
     print_table(found.columns, found.texts())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from snopt.lab.config import Experiment, HorizonPolicy, ModelConfig, Scale, Solv
 from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
 from snopt.lab.recipes import recipe, with_settings
 from snopt.lab.recipes.build import solver_options
+from snopt.lab.recipes.run import Run, Watch
 from snopt.lab.train import Listener, TensorBoard, progress
 
 if TYPE_CHECKING:
@@ -139,6 +140,16 @@ class RunOptions:
         """Return the listeners of a run."""
         found = progress("quiet" if self.quiet else "auto")
         return [*found, TensorBoard(folder / "tensorboard")] if tensorboard else found
+
+    def watch(self, title: Callable[[Run], str]) -> Watch:
+        """Return a function that prints the title of a run and returns its listeners."""
+
+        def start(run: Run) -> list[Listener]:
+            if not self.quiet:
+                print(f"--- {title(run)}")
+            return self.listeners(run.folder)
+
+        return start
 
 
 DEFAULTS = RunOptions()

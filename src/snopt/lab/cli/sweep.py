@@ -13,7 +13,6 @@ from snopt.lab.config import TaskName
 from snopt.lab.recipes.run import Run
 from snopt.lab.recipes.sweep import SweepConfig, note, open_study, results, tally, work
 from snopt.lab.table import short
-from snopt.lab.train import Listener
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -59,16 +58,13 @@ def sweep(
     with usage():
         config = SweepConfig(base, folder, search, trials, storage, heartbeat)
 
-    def watch(run: Run) -> Sequence[Listener]:
-        if not common.quiet:
-            settings = run.config.optimizer
-            decay = f"weight decay {settings.weight_decay:g}"
-            print(f"--- {run.folder.name}: lr {settings.lr:g}, {decay}")
-        return common.listeners(run.folder)
+    def title(run: Run) -> str:
+        settings = run.config.optimizer
+        return f"{run.folder.name}: lr {settings.lr:g}, weight decay {settings.weight_decay:g}"
 
     study = open_study(config)
     try:
-        work(config, study, watch)
+        work(config, study, common.watch(title))
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue")
         return 130
