@@ -272,6 +272,11 @@ def test_tensorboard_events_are_written_on_request():
     pytest.importorskip("tensorboard")
     assert main(words("train digits -o run --tensorboard")) == 0
     assert list(Path("run/tensorboard").iterdir())
+    Path("boardtask.py").write_text(OWN)
+    start = "train boardtask:triple --iterations 2 --quiet -o own"
+    resume = "train --resume own --iterations 3 --quiet --tensorboard"
+    assert main(start.split()) == main(resume.split()) == 0
+    assert list(Path("own/tensorboard").iterdir())
 
 
 def test_the_record_holds_the_whole_configuration():

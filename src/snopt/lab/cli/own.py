@@ -72,7 +72,13 @@ class OwnRun:
             return replace(self, train=replace(self.train, **options.limits()))
 
     def run(
-        self, out: Path | None, options: RunOptions, *, resume: bool, overwrite: bool
+        self,
+        out: Path | None,
+        options: RunOptions,
+        *,
+        tensorboard: bool,
+        resume: bool,
+        overwrite: bool,
     ) -> Outcome:
         """Call the function and train what it returns."""
         made = _function(self.function)(**self.arguments)
@@ -91,7 +97,7 @@ class OwnRun:
             describe={"own": {"function": self.function, "arguments": dict(self.arguments)}},
             resume=resume,
             overwrite=overwrite,
-            listeners=options.listeners(folder),
+            listeners=options.listeners(folder, tensorboard=tensorboard),
         )
 
 

@@ -64,17 +64,18 @@ def train(
         own = OwnRun.read(resume)
         own = own and own.limited(common)
     elif task is not None and ":" in task:
-        if choices != DEFAULT_CHOICES or settings or tensorboard:
+        if choices != DEFAULT_CHOICES or settings:
             raise UsageError(
                 f"{task} makes its own optimizer and model: --optimizer, --horizon-policy, "
-                "--scale, --settings and --tensorboard are for the tasks of this package"
+                "--scale and --settings are for the tasks of this package"
             )
         own = OwnRun.of(task, seed, lr, common)
     else:
         own = None
     how: dict[str, Any] = {"resume": resume is not None, "overwrite": overwrite}
     if own is not None:
-        return _conclude(own.run(resume or out, common, **how), None, common)
+        outcome = own.run(resume or out, common, tensorboard=tensorboard, **how)
+        return _conclude(outcome, None, common)
     if resume is not None:
         config, folder = common.limited(experiment_of(resume)), resume
     else:
