@@ -99,10 +99,11 @@ def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cp
 def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Module:
     """Build a model for data of the given spec."""
     classes = spec.classes or 0
-    if spec.kind not in TAKES[config.kind] or (classes == 0 and config.kind != "density"):
+    fits = len(spec.shape) in DIMENSIONS[config.kind]
+    if not fits or (classes == 0 and config.kind != "density"):
         raise InvalidOption(
-            f"model.kind={config.kind} does not fit {spec.name}, a data set of kind {spec.kind} "
-            f"with {classes} classes."
+            f"model.kind={config.kind} does not fit {spec.name}, whose examples have the shape "
+            f"{spec.shape} and {classes} classes."
         )
     options = solver_options(solver)
     if config.kind == "image":
@@ -132,14 +133,8 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
 
 
-TAKES: dict[str, tuple[str, ...]] = {
-    "image": ("image",),
-    "residual": ("image",),
-    "series": ("series",),
-    "density": ("table",),
-    "flow": ("image", "table"),
-}
-"""Kinds of data that each kind of model takes."""
+DIMENSIONS = {"image": (3,), "residual": (3,), "series": (2,), "density": (1,), "flow": (1, 3)}
+"""Dimensions of the examples that each kind of model takes."""
 
 
 def solver_options(solver: SolverConfig) -> dict[str, Any]:
