@@ -17,7 +17,7 @@ from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import InvalidOption
 from snopt.horizon import HorizonOptimizer
 from snopt.lab.config import Experiment, ModelConfig, SolverConfig
-from snopt.lab.data import Dataset, Spec, Splits, load
+from snopt.lab.data import DataCorrupted, Dataset, Spec, Splits, load
 from snopt.lab.optimizers import make_optimizers, make_schedulers
 from snopt.lab.recipes.tasks import Classification, Density
 from snopt.lab.train import Parts, seed_all
@@ -69,20 +69,16 @@ def _at_most(examples: Dataset, *limits: int | None) -> Dataset:
 def check(splits: Splits) -> None:
     """Refuse data of the wrong shape or with values that are not finite."""
     for name in ("train", "valid", "test"):
-        data = getattr(splits, name).tensors
-        shape = tuple(data.x.shape[1:])
+        x = getattr(splits, name).tensors.x
+        shape, where = tuple(x.shape[1:]), f"{splits.spec.name}, {name}"
         if shape != splits.spec.shape:
-            raise ValueError(
-                f"{splits.spec.name}, {name}: examples have the shape {shape}, but "
-                f"{splits.spec.shape} is expected; the files may be damaged or of another data set."
-            )
-        bad = ~torch.isfinite(data.x).flatten(1).all(dim=1)
+            reason = f"examples have the shape {shape}, but {splits.spec.shape} is expected"
+            raise DataCorrupted(where, reason)
+        bad = ~torch.isfinite(x).flatten(1).all(dim=1)
         if bad.any():
-            raise ValueError(
-                f"{splits.spec.name}, {name}: {int(bad.sum())} of {len(bad)} examples hold values "
-                f"that are not finite, the first is number {int(bad.nonzero()[0])}; repair the "
-                "files or fetch them again (snopt data fetch)."
-            )
+            first = int(bad.nonzero()[0])
+            reason = f"{int(bad.sum())} of {len(bad)} examples hold values that are not finite"
+            raise DataCorrupted(where, f"{reason}, the first is number {first}")
 
 
 def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cpu") -> Parts:
@@ -115,24 +111,17 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
         del options["horizon"]
         return ODERNN(spec.shape[-1], classes, config.width, **options)
     if config.kind == "density":
-        return CNF(
-            spec.shape[0],
-            (config.width,) * config.layers,
-            activation=config.activation,
-            stacks=config.stacks,
-            divergence=config.divergence,
-            hypernetwork=config.hypernetwork,
-            kinetic=config.kinetic,
-            jacobian=config.jacobian,
-            base_variance=config.base_variance,
-            **options,
-        )
+        settings = {name: getattr(config, name) for name in CNF_SETTINGS}
+        return CNF(spec.shape[0], (config.width,) * config.layers, **settings, **options)
     size = torch.Size(spec.shape).numel()
     block = NeuralODE(TanhField(size, config.width, config.layers + 1), **options)
     readout = nn.Linear(size, classes)
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
 
 
+CNF_SETTINGS = (
+    "activation", "stacks", "divergence", "hypernetwork", "kinetic", "jacobian", "base_variance",
+)  # fmt: skip
 DIMENSIONS = {"image": (3,), "residual": (3,), "series": (2,), "density": (1,), "flow": (1, 3)}
 """Dimensions of the examples that each kind of model takes."""
 

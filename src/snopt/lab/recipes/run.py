@@ -216,7 +216,7 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
     if not (folder / "config.json").exists():
         return None
     if experiment_of(folder) != config:
-        raise ValueError(
+        raise RunFolderError(
             f"{folder} holds a run with other settings; choose another --out, or remove it."
         )
     end = read_run(folder).records.end or {}
