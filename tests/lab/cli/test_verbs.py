@@ -152,8 +152,11 @@ def test_an_interrupted_run_ends_with_130_and_says_how_to_resume(monkeypatch, ca
         "run",
         lambda _, folder, **__: Outcome("interrupted", 7, 1.0, folder=Path(folder)),
     )
-    assert main(words("train digits --out run")) == 130
-    assert "snopt train --resume run" in capsys.readouterr().out
+    assert main([*words("train digits --out"), "a run"]) == 130
+    assert capsys.readouterr().out.splitlines() == [
+        "interrupted after 7 iterations and 1.0 s",
+        "resume with: snopt train --resume 'a run'",
+    ]
 
 
 def test_a_diverged_run_ends_with_3(capsys):

@@ -46,7 +46,8 @@ def paper(
         raise UsageError("say which item: snopt paper ID, or snopt paper list")
     space = Space(out, scale, tasks)
     if items == ("list",):
-        show_list(space)
+        rows = [[i.id, i.origin, i.title, str(state(i, space))] for i in ITEMS.values()]
+        print_table(["id", "in the paper", "what it shows", f"state at {scale}"], rows)
         return 0
     if items == ("page",):
         print(write_page(Space(out, scale), page).resolve())
@@ -68,9 +69,3 @@ def paper(
             print_table(table.columns, table.texts())
         print(space.output(item.id).resolve())
     return 0
-
-
-def show_list(space: Space) -> None:
-    """Print every item with its state."""
-    rows = [[item.id, item.origin, item.title, str(state(item, space))] for item in ITEMS.values()]
-    print_table(["id", "in the paper", "what it shows", f"state at {space.scale}"], rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,30 +108,17 @@ def setting_text(value: Any) -> str:
 
 
 def _conclude(outcome: Outcome, metric: str | None, common: RunOptions) -> int:
-    """Print the end of a run; a metric of None stands for all of them."""
-    if os.environ.get("RANK", "0") == "0":  # Of the processes that torchrun started.
-        test = outcome.last.get("test", {})
-        shown = {name: value for name, value in test.items() if metric in (None, name)}
-        print("\n".join(conclusion(outcome, shown, ended=common.quiet)))
-    return outcome.exit_code
-
-
-def conclusion(outcome: Outcome, test: Mapping[str, float], *, ended: bool = True) -> list[str]:
-    """Return the lines that say how a run ended and what to do next.
-
-    Args:
-        outcome: how it ended.
-        test: metrics on the test examples.
-        ended: say that it ended; the progress on the terminal has said so.
-
-    Example:
-        >>> conclusion(Outcome("interrupted", 7, 1.0, folder=Path("out/a b")), {})
-        ['interrupted after 7 iterations and 1.0 s', "resume with: snopt train --resume 'out/a b'"]
-    """
+    """Print how a run ended and what to do next; a metric of None stands for all of them."""
+    if os.environ.get("RANK", "0") != "0":  # The first process of torchrun prints.
+        return outcome.exit_code
+    if common.quiet:  # Otherwise the progress has said so.
+        print(f"{outcome.status} after {outcome.iteration} iterations and {outcome.seconds:.1f} s")
+    for name, value in outcome.last.get("test", {}).items():
+        if metric in (None, name):
+            print(f"test {name} {short(value)}")
     folder = shlex.quote(str(outcome.folder))
-    said = f"{outcome.status} after {outcome.iteration} iterations and {outcome.seconds:.1f} s"
-    lines = [said] if ended else []
-    lines += [f"test {name} {short(value)}" for name, value in test.items()]
     if outcome.status == "interrupted":
-        return [*lines, f"resume with: snopt train --resume {folder}"]
-    return [*lines, f"report with: snopt report {folder} -o report.html"]
+        print(f"resume with: snopt train --resume {folder}")
+    else:
+        print(f"report with: snopt report {folder} -o report.html")
+    return outcome.exit_code
