@@ -152,7 +152,7 @@ def test_an_interrupted_run_ends_with_130_and_says_how_to_resume(monkeypatch, ca
         "run",
         lambda _, folder, **__: Outcome("interrupted", 7, 1.0, folder=Path(folder)),
     )
-    assert main([*words("train digits --out"), "a run"]) == 130
+    assert main(["train", "digits", "--out", "a run", *SMOKE]) == 130
     assert capsys.readouterr().out.splitlines() == [
         "interrupted after 7 iterations and 1.0 s",
         "resume with: snopt train --resume 'a run'",
