@@ -1,6 +1,6 @@
 """The laboratory: data sets, training runs, recipes, reports and the paper's experiments.
 
-The library never imports it. Its dependencies are the extra ``lab``: ``pip install 'snopt[lab]'``.
+The library does not import it. Install its dependencies with ``pip install 'snopt[lab]'``.
 
 >>> import snopt
 >>> snopt.lab.data.load("two_moons").spec.name
@@ -12,12 +12,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_ROOMS = ("data", "optimizers", "paper", "recipes", "report", "train")
+_PACKAGES = ("data", "optimizers", "paper", "recipes", "report", "train")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a room on first use, so that ``import snopt.lab`` costs nothing."""
-    if name in _ROOMS:
+    """Import a subpackage on first use, so that ``import snopt.lab`` is fast."""
+    if name in _PACKAGES:
         return import_module(f"snopt.lab.{name}")
     if name == "load":
         return import_module("snopt.lab.recipes").load

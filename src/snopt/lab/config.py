@@ -1,8 +1,7 @@
-"""What a run is: one frozen description, made of small ones.
+"""The configuration of a run: frozen dataclasses that can be written to JSON and read back.
 
 A recipe returns an :class:`Experiment`; :func:`snopt.lab.recipes.build.build` turns it into a task
-and the parts to train. Everything here can be written to JSON and read back, so that a run folder
-says how to repeat the run.
+and the parts to train.
 """
 
 from __future__ import annotations
@@ -11,45 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from snopt.lab.train import TrainConfig
-
-__all__ = [
-    "DataConfig",
-    "Experiment",
-    "HorizonConfig",
-    "HorizonPolicy",
-    "ModelConfig",
-    "OptimizerConfig",
-    "OptimizerName",
-    "Scale",
-    "SolverConfig",
-    "TaskName",
-]
+from snopt.lab.train.task import at_least
 
 TaskName: TypeAlias = Literal[
-    "mnist",
-    "svhn",
-    "cifar10",
-    "spoken_arabic_digits",
-    "articulary_word_recognition",
-    "character_trajectories",
-    "circle",
-    "gas",
-    "miniboone",
-    "two_moons",
-    "spirals",
-    "digits",
-]
+    "mnist", "svhn", "cifar10",
+    "spoken_arabic_digits", "articulary_word_recognition", "character_trajectories",
+    "circle", "gas", "miniboone",
+    "two_moons", "spirals", "digits",
+]  # fmt: skip
 OptimizerName: TypeAlias = str  # a key of snopt.lab.optimizers.OPTIMIZERS
 Scale: TypeAlias = Literal["smoke", "cpu", "full"]
 ModelKind: TypeAlias = Literal["image", "residual", "series", "density", "flow"]
 HorizonPolicy: TypeAlias = Literal["fixed", "feedback", "newton", "gradient"]
-
-
-def _at_least(config: object, **bounds: int) -> None:
-    for name, bound in bounds.items():
-        value = getattr(config, name)
-        if value is not None and value < bound:
-            raise ValueError(f"{name} is {value}; it must be at least {bound}.")
 
 
 @dataclass(frozen=True)
@@ -58,13 +30,13 @@ class DataConfig:
 
     Attributes:
         name: a data set that :func:`snopt.lab.data.load` knows.
-        preprocessing: ``"standard"``, or ``"paper"`` for what the authors' programs did.
-        hold_out: whether the validation part is kept out of training. If not, all of it is trained
-            on, and runs are evaluated on the test part instead, as the authors' programs do:
-            choose nothing by such an evaluation.
-        examples: use at most so many examples of each split; all if not given.
-        valid_examples: use at most so many for validation; all if not given.
-        test_examples: use at most so many for the test at the end, none if 0; all if not given.
+        preprocessing: ``"standard"``, or ``"paper"`` for that of the authors' code.
+        hold_out: keep the validation split out of training. Without it, runs train on the
+            validation split too and are evaluated on the test split, as in the authors' code; do
+            not tune anything by such an evaluation.
+        examples: largest number of examples per split; default all.
+        valid_examples: largest number of validation examples; default all.
+        test_examples: largest number of test examples, 0 for no test; default all.
     """
 
     name: str
@@ -75,26 +47,26 @@ class DataConfig:
     test_examples: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least(self, examples=1, valid_examples=1, test_examples=0)
+        at_least(self, examples=1, valid_examples=1, test_examples=0)
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which model; a field that a kind has no use for is ignored.
+    """Which model. A setting that does not apply to the kind is ignored.
 
     Attributes:
         kind: ``"image"`` (convolutions around an ODE block), ``"residual"`` (its discrete
             counterpart), ``"series"`` (ODE-RNN), ``"density"`` (continuous normalizing flow) or
-            ``"flow"`` (an ODE block on the inputs themselves, and a linear read-out).
+            ``"flow"`` (an ODE block on the inputs and a linear read-out).
         width: channels or hidden units.
         layers: hidden layers of the field of ``"density"`` and ``"flow"``.
-        activation: of the field of ``"density"``.
-        stacks: ODE blocks in sequence, of ``"density"``.
-        divergence: how ``"density"`` computes the divergence.
-        hypernetwork: whether a network of time makes the weights of ``"density"``.
-        kinetic: weight of the kinetic energy in the loss of ``"density"``.
-        jacobian: weight of the Jacobian's norm in the loss of ``"density"``.
-        base_variance: variance of the normal that data of ``"density"`` flow to.
+        activation: activation of the field (``"density"``).
+        stacks: number of ODE blocks in sequence (``"density"``).
+        divergence: how the divergence is computed (``"density"``).
+        hypernetwork: a network of time produces the weights of the field (``"density"``).
+        kinetic: weight of the kinetic energy in the loss (``"density"``).
+        jacobian: weight of the Jacobian's norm in the loss (``"density"``).
+        base_variance: variance of the normal base density (``"density"``).
     """
 
     kind: ModelKind
@@ -109,7 +81,7 @@ class ModelConfig:
     base_variance: float = 1.0
 
     def __post_init__(self) -> None:
-        _at_least(self, width=1, layers=0, stacks=1)
+        at_least(self, width=1, layers=0, stacks=1)
 
 
 @dataclass(frozen=True)
@@ -117,13 +89,11 @@ class SolverConfig:
     """How the ODE is solved and differentiated; see :class:`snopt.NeuralODE`.
 
     Attributes:
-        method: the solver.
-        rtol: relative tolerance.
-        atol: absolute tolerance.
-        step_size: step of a method with fixed steps; without one it steps over a whole solve.
-        adjoint: how gradients are made.
+        method: the solver; None for the default.
+        adjoint: how gradients are computed.
         horizon: end of the integration, t1.
         compile: compile whole steps.
+        step_size: step size of a fixed-step method; default one step per solve.
     """
 
     method: str | None = None
@@ -143,21 +113,19 @@ class OptimizerConfig:
 
     Attributes:
         name: a key of :data:`snopt.lab.optimizers.OPTIMIZERS`.
-        lr: learning rate.
-        weight_decay: weight decay.
-        momentum: of ``sgd``, ``muon``, ``singd`` and ``snopt``.
-        damping: Tikhonov regularisation ε of ``snopt``; of ``singd``; that ``recursive`` begins
-            with.
+        momentum: momentum of ``sgd``, ``muon``, ``singd`` and ``snopt``.
+        damping: damping ε of ``snopt`` and ``singd``; initial damping of ``recursive``.
         refresh_every: longest interval between refreshes of ``snopt``, in iterations.
-        refresh_first: the first one.
-        nodes: evaluate curvature at so many times evenly along a solve; two a step if not given.
+        refresh_first: the first interval.
+        nodes: number of equidistant times per solve at which ``snopt`` evaluates curvature; default
+            two per step.
         conv: how ``snopt`` factors convolutions.
-        rest_lr: if given, only vector fields are trained by this optimizer, and everything else
-            (recurrent cells, read-outs) by Adam at this rate, as the paper does for series.
+        rest_lr: if given, this optimizer trains the vector fields only, and Adam with this learning
+            rate trains everything else (recurrent cells, read-outs), as in the paper for series.
         milestones: iterations at which the learning rates are multiplied by ``gamma``.
-        gamma: see there.
-        cosine: iterations in which the learning rates fall to zero along half a cosine; constant
-            if not given.
+        gamma: factor at each milestone.
+        cosine: iterations over which the learning rates decay to zero along half a cosine; default
+            no decay.
         options: further arguments of the optimizer's constructor, by name; see
             :func:`snopt.lab.optimizers.options`.
     """
@@ -177,14 +145,17 @@ class OptimizerConfig:
     cosine: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        at_least(self, nodes=1, cosine=1, gamma=0)
+
 
 @dataclass(frozen=True)
 class HorizonConfig:
-    """Whether the horizon t1 is learned too; see :class:`snopt.HorizonOptimizer`.
+    """Whether the horizon t1 is learned; see :class:`snopt.HorizonOptimizer`.
 
     Attributes:
         policy: ``"fixed"``, or how it is learned.
-        lr: step size of the horizon.
+        lr: learning rate of the horizon.
         penalty: weight of a quadratic penalty on long horizons.
         every: iterations between two updates of the horizon.
     """
@@ -197,17 +168,11 @@ class HorizonConfig:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything about a run but its folder.
+    """Everything about a run except its folder.
 
     Attributes:
-        task: the recipe's name.
-        scale: the recipe's scale.
-        data: which data.
-        model: which model.
-        solver: how its ODE is solved.
-        optimizer: what trains it.
-        train: how long, in which batches, when to evaluate.
-        horizon: whether the horizon is learned too.
+        task: name of the recipe.
+        scale: scale of the recipe.
     """
 
     task: str
@@ -221,10 +186,10 @@ class Experiment:
 
     @property
     def metric(self) -> str:
-        """What the task is judged by: ``"nll"`` of densities, ``"accuracy"`` of all others."""
+        """The metric of the task: ``"nll"`` for densities, else ``"accuracy"``."""
         return "nll" if self.model.kind == "density" else "accuracy"
 
     @property
     def mode(self) -> Literal["max", "min"]:
-        """Whether more or less of :attr:`metric` is better."""
+        """Whether larger or smaller values of :attr:`metric` are better."""
         return "min" if self.model.kind == "density" else "max"

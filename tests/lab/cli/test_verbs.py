@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from snopt.lab.cli.main import main
-from snopt.lab.data import load
+from snopt.lab.data import load, names
 from snopt.lab.recipes import experiment_of
 from snopt.lab.train import Outcome, read_records
 
@@ -152,8 +152,11 @@ def test_an_interrupted_run_ends_with_130_and_says_how_to_resume(monkeypatch, ca
         "run",
         lambda _, folder, **__: Outcome("interrupted", 7, 1.0, folder=Path(folder)),
     )
-    assert main(words("train digits --out run")) == 130
-    assert "snopt train --resume run" in capsys.readouterr().out
+    assert main(["train", "digits", "--out", "a run", *SMOKE]) == 130
+    assert capsys.readouterr().out.splitlines() == [
+        "interrupted after 7 iterations and 1.0 s",
+        "resume with: snopt train --resume 'a run'",
+    ]
 
 
 def test_a_diverged_run_ends_with_3(capsys):
@@ -262,6 +265,8 @@ def test_data_list_names_every_data_set(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "miniboone" in out
     assert "missing" in out
+    assert len(out.splitlines()) == len(names()) + 1
+    assert max(map(len, out.splitlines())) <= 80
     assert main(["data", "fetch", "circle", "--root", str(tmp_path)]) == 0
     assert "everything is there" in capsys.readouterr().out
 
@@ -270,6 +275,11 @@ def test_tensorboard_events_are_written_on_request():
     pytest.importorskip("tensorboard")
     assert main(words("train digits -o run --tensorboard")) == 0
     assert list(Path("run/tensorboard").iterdir())
+    Path("boardtask.py").write_text(OWN)
+    start = "train boardtask:triple --iterations 2 --quiet -o own"
+    resume = "train --resume own --iterations 3 --quiet --tensorboard"
+    assert main(start.split()) == main(resume.split()) == 0
+    assert list(Path("own/tensorboard").iterdir())
 
 
 def test_the_record_holds_the_whole_configuration():

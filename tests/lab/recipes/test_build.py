@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from snopt.base.errors import InvalidOption
 from snopt.horizon import HorizonOptimizer
 from snopt.lab.config import ModelConfig, SolverConfig
-from snopt.lab.data import Batch, Dataset, Spec, Splits
+from snopt.lab.data import Batch, DataCorrupted, Dataset, Spec, Splits
 from snopt.lab.recipes.build import build, build_model, build_parts
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.pictures import projected
@@ -86,13 +87,13 @@ def test_data_that_is_not_finite_is_refused_with_its_place(monkeypatch):
     bad.train.tensors.x[4, 1] = torch.nan
     bad.train.tensors.x[9, 0] = torch.inf
     monkeypatch.setattr(MODULE, "load", lambda *_, **__: bad)
-    with pytest.raises(ValueError, match=r"points, train: 2 of 20 examples .* number 4"):
+    with pytest.raises(DataCorrupted, match=r"points, train .* 2 of 20 examples .* number 4"):
         build(recipe("two_moons", "adam"))
 
 
 def test_data_of_a_wrong_shape_is_refused_with_both_shapes(monkeypatch):
     monkeypatch.setattr(MODULE, "load", lambda *_, **__: points(shape=(3,)))
-    with pytest.raises(ValueError, match=r"shape \(2,\), but \(3,\) is expected"):
+    with pytest.raises(DataCorrupted, match=r"shape \(2,\), but \(3,\) is expected"):
         build(recipe("two_moons", "adam"))
 
 
@@ -106,7 +107,7 @@ def test_the_horizon_is_learned_where_there_is_one():
 
 def test_a_recurrent_model_has_no_horizon_to_learn():
     config = with_settings(recipe("spirals", "adam", "smoke"), ["horizon.policy=feedback"])
-    with pytest.raises(ValueError, match="no single horizon"):
+    with pytest.raises(InvalidOption, match="no single horizon"):
         build_parts(config, SERIES)
 
 

@@ -38,7 +38,7 @@ def test_the_outcome_can_be_read_back(tmp_path):
 
 def test_another_experiments_folder_is_not_taken_for_ours(tmp_path):
     run(SMOKE, tmp_path / "run")
-    with pytest.raises(ValueError, match="other settings"):
+    with pytest.raises(RunFolderError, match="other settings"):
         recorded(with_settings(SMOKE, ["lr=0.5"]), tmp_path / "run")
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from snopt.lab.recipes.settings import with_settings
 from snopt.lab.recipes.sweep import (
     RETRIES,
     SweepConfig,
-    Tally,
+    note,
     open_study,
     results,
     tally,
@@ -62,8 +63,8 @@ def test_a_sweep_tries_every_point_and_finds_the_best(tmp_path, monkeypatch):
     study = open_study(config)
     work(config, study)
     assert sorted(tried) == sorted(point["lr"] for point in config.plan())
-    assert tally(study).done == 7
-    assert results(study)[0].settings["lr"] == 3e-4
+    assert tally(study)["COMPLETE"] == 7
+    assert results(study)[0].params["lr"] == 3e-4
 
 
 def test_failed_trials_are_recorded_with_their_reason_and_the_sweep_goes_on(tmp_path, monkeypatch):
@@ -77,8 +78,8 @@ def test_failed_trials_are_recorded_with_their_reason_and_the_sweep_goes_on(tmp_
     study = open_study(config)
     work(config, study)
     count = tally(study)
-    assert (count.planned, count.done, count.failed) == (9, 3, 6)
-    notes = {row.settings["lr"]: row.note for row in results(study)}
+    assert count == {"COMPLETE": 3, "FAIL": 6}
+    notes = {trial.params["lr"]: note(trial) for trial in results(study)}
     assert notes[3e-4] == "RuntimeError: the disk is full"
     assert notes[5e-4] == "as told"
 
@@ -114,7 +115,7 @@ def test_ctrl_c_puts_the_trial_back_into_the_queue(tmp_path, monkeypatch):
     study = open_study(config)
     with pytest.raises(KeyboardInterrupt):
         work(config, study)
-    assert tally(study).waiting == 2
+    assert tally(study)["WAITING"] == 2
     tried = pretend(monkeypatch, lambda lr: outcome(lr))
     work(config, open_study(config))
     assert len(tried) == 2
@@ -125,7 +126,7 @@ def test_the_metric_of_a_density_is_minimised(tmp_path, monkeypatch):
     config = SweepConfig(recipe("circle", "adam", "smoke"), tmp_path, trials=4)
     study = open_study(config)
     work(config, study)
-    assert results(study)[0].settings["lr"] == 1e-4
+    assert results(study)[0].params["lr"] == 1e-4
 
 
 def test_a_trial_whose_process_was_killed_is_taken_over(tmp_path):
@@ -142,13 +143,13 @@ def test_a_trial_whose_process_was_killed_is_taken_over(tmp_path):
         config = configured(tmp_path)
         study = open_study(config)
         before = tally(study)
-        assert (before.planned, before.running, before.waiting) == (12, 1, 11)
+        assert before == {"RUNNING": 1, "WAITING": 11}
     finally:
         os.kill(dying.pid, signal.SIGKILL)
         dying.wait()
     work(config, study)
     after = tally(study)
-    assert (after.planned, after.done, after.failed) == (12, 12, 0)
+    assert after == {"COMPLETE": 12}
     # The lost attempt is on record too.
     assert [trial.state.name for trial in study.trials].count("FAIL") == 1
     assert len(study.trials) == 13
@@ -159,10 +160,10 @@ def test_a_process_that_died_before_its_first_sign_of_life_is_noticed(tmp_path, 
     config = configured(tmp_path, trials=2)
     study = open_study(config)
     study.ask()  # takes a trial, and nothing more is heard of it
-    assert tally(study).running == 1
+    assert tally(study)["RUNNING"] == 1
     work(config, study)
     assert len(tried) == 2
-    assert tally(study).done == 2
+    assert tally(study)["COMPLETE"] == 2
 
 
 def test_a_trial_killed_between_two_draws_is_run_again_at_its_own_point(tmp_path, monkeypatch):
@@ -174,7 +175,7 @@ def test_a_trial_killed_between_two_draws_is_run_again_at_its_own_point(tmp_path
     lost.suggest_float("lr", 1e-5, 1.0, log=True)  # the weight decay is not drawn
     work(config, study)
     assert len(tried) == 3
-    found = [row.settings for row in results(study)]
+    found = [trial.params for trial in results(study)]
     assert sorted(found, key=str) == sorted(config.plan(), key=str)
 
 
@@ -191,22 +192,22 @@ def test_a_process_that_keeps_dying_uses_up_the_retries_and_ctrl_c_does_not(tmp_
     for _ in range(5):
         with pytest.raises(KeyboardInterrupt):
             work(config, study)
-        assert tally(study).waiting == 1
+        assert tally(study)["WAITING"] == 1
     for attempt in range(RETRIES + 1):
         trial = study.ask()
         assert trial.user_attrs["crashes"] == attempt
         trial.set_user_attr("process", f"{socket.gethostname()}:{dead_process()}")
         with suppress_work(monkeypatch):
             work(config, study)
-    assert tally(study).failed == 1
-    assert results(study)[0].note == "lost: its process died"
+    assert tally(study)["FAIL"] == 1
+    assert note(results(study)[0]) == "its process died"
 
 
 @contextmanager
 def suppress_work(monkeypatch):
     """Trials are queued and taken by nobody."""
     with monkeypatch.context() as patch:
-        patch.setattr(sweep_module, "tally", lambda study: Tally(0, 0, 0, 0, 0))
+        patch.setattr(sweep_module, "tally", lambda study: Counter())
         yield
 
 
@@ -220,13 +221,13 @@ def test_a_stalled_process_that_holds_its_folder_is_alive(tmp_path, monkeypatch)
     seen = {stalled.number: (None, -1e9)}
     with FolderLock(folder):
         sweep_module._fail_dead(config, study, seen)
-        assert tally(study).running == 1
+        assert tally(study)["RUNNING"] == 1
     sweep_module._fail_dead(config, study, seen)
-    assert tally(study).failed == 1
+    assert tally(study)["FAIL"] == 1
     # It wakes up and tells what it found: another attempt counts, and nothing breaks.
     sweep_module._attempt(config, study, stalled, lambda _: ())
     work(config, study)
-    assert (tally(study).done, tally(study).failed) == (1, 0)
+    assert (tally(study)["COMPLETE"], tally(study)["FAIL"]) == (1, 0)
 
 
 def test_a_clock_that_jumps_by_a_day_does_not_matter(tmp_path, monkeypatch):
@@ -237,7 +238,7 @@ def test_a_clock_that_jumps_by_a_day_does_not_matter(tmp_path, monkeypatch):
     sweep_module._fail_dead(config, study, seen)
     monkeypatch.setattr(time, "time", lambda: 1e10)
     sweep_module._fail_dead(config, study, seen)
-    assert tally(study).running == 1
+    assert tally(study)["RUNNING"] == 1
 
 
 @pytest.mark.slow
@@ -252,7 +253,7 @@ def test_two_processes_share_twelve_trials_and_one_is_killed(tmp_path):
     victim.wait()
     assert survivor.wait(timeout=300) == 0
     study = open_study(configured(tmp_path))
-    assert tally(study).done == 12
+    assert tally(study)["COMPLETE"] == 12
     assert (
         len({trial.user_attrs["plan"] for trial in study.trials if trial.value is not None}) == 12
     )

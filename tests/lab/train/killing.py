@@ -1,11 +1,12 @@
 """Kill processes at random moments: ``python killing.py FOLDER KILLS SEED [WHAT]``.
 
-WHAT is ``train``, ``compare`` or ``sweep``. A program of its own, which starts no threads, so that
-it can fork a process in no time. Goes on until so many processes were killed before their end, and
-prints what it found as JSON. 200 kills over all three:
+WHAT is ``train`` (the default), ``compare``, ``sweep`` or ``paper``. A separate program that starts
+no threads, so that it can fork a process at once. It kills every run once or twice and resumes it,
+until KILLS processes were killed before their end. It compares every run bit for bit (losses,
+metrics, NFE, checkpoints) with one that was not killed, and prints counts as JSON. 200 kills:
 
-    for what in train compare sweep; do
-        python tests/lab/train/killing.py out/kills-$what 67 0 $what
+    for what in train compare sweep paper; do
+        python tests/lab/train/killing.py out/kills-$what 50 0 $what
     done
 """
 
@@ -15,12 +16,15 @@ import random
 import signal
 import sys
 import time
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
+from snopt.lab.cli.main import main as main_command
 from snopt.lab.recipes import (
     SweepConfig,
     compare,
@@ -62,11 +66,19 @@ def run_sweep(folder: Path) -> None:
     work(sweep_config(folder), open_study(sweep_config(folder)))
 
 
-RUNS = {"train": run_training, "compare": run_comparison, "sweep": run_sweep}
+def run_paper(folder: Path) -> None:
+    words = f"paper accu --tasks circle --scale smoke --quiet --out {folder}"
+    with redirect_stdout(StringIO()):
+        assert main_command(words.split()) == 0
+
+
+RUNS = {
+    "train": run_training, "compare": run_comparison, "sweep": run_sweep, "paper": run_paper,
+}  # fmt: skip
 
 
 def start(what: str, folder: Path) -> int:
-    """Fork a process that goes on with what is in the folder; its process id."""
+    """Fork a process that starts or resumes what is in the folder; return its id."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -87,7 +99,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def damaged_lines(folder: Path) -> int:
-    """Lines that cannot be read, the last one of a file apart."""
+    """Count the lines that cannot be read, except the last of a file."""
     bad = 0
     for path in folder.rglob("metrics.jsonl"):
         for line in path.read_bytes().split(b"\n")[:-1]:
@@ -98,8 +110,8 @@ def damaged_lines(folder: Path) -> int:
     return bad
 
 
-def check_same(what: str, whole: Path, folder: Path) -> None:
-    """Every run is there and ended with the same bits."""
+def check_same(whole: Path, folder: Path) -> None:
+    """Check that every run is there and ended with the same bits."""
     pairs = list(zip(run_folders(whole), run_folders(folder), strict=True))
     assert pairs
     for one, other in pairs:
@@ -114,25 +126,22 @@ def main() -> None:
     what = sys.argv[4] if len(sys.argv) > 4 else "train"
     whole = root / "whole"
     RUNS[what](whole)  # here, so that the children need not import anything
-    duration, killed, trials, damaged = float("inf"), 0, 0, 0
+    begun = time.monotonic()
+    assert wait(start(what, root / "timed")) == 0
+    duration, killed, trials, damaged = time.monotonic() - begun, 0, 0, 0
     while killed < kills:
         folder, trials = root / str(trials), trials + 1
-        begun, child = time.monotonic(), start(what, folder)
-        if duration < float("inf"):
+        for _ in range(moments.choice((1, 2))):  # A sweep retries a trial twice.
+            child = start(what, folder)
             time.sleep(moments.uniform(0.0, duration))
             os.kill(child, signal.SIGKILL)
-        ended_by_itself = wait(child) == 0
-        if ended_by_itself:
-            duration = min(duration, time.monotonic() - begun)
-        else:
-            killed += 1
-        damaged += damaged_lines(folder)
+            killed += wait(child) != 0
+            damaged += damaged_lines(folder)
         assert wait(start(what, folder)) == 0, "the resumed run failed"
-        check_same(what, whole, folder)
+        check_same(whole, folder)
     found = {"trials": trials, "killed": killed, "damaged lines": damaged}
     if what == "sweep":
-        count = tally(open_study(sweep_config(folder)))
-        found["sweep"] = [count.planned, count.done, count.failed]
+        found["sweep"] = tally(open_study(sweep_config(folder)))
     print(json.dumps(found))
 
 

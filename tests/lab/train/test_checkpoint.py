@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from snopt.lab.train import RunFolderError, load_checkpoint, train
-from snopt.lab.train import checkpoint as module
+from snopt.lab.train import folder as module
 from snopt.lab.train.checkpoint import (
     capture,
     check_readable,
@@ -91,7 +91,7 @@ def test_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     assert load_checkpoint(tmp_path)["iteration"] == 1
 
 
-def test_full_disk_while_torch_writes_is_told_as_such(tmp_path, monkeypatch):
+def test_full_disk_while_a_checkpoint_is_written_is_reported_as_such(tmp_path, monkeypatch):
     full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     monkeypatch.setattr(module, "create", lambda _: full)
     with pytest.raises(RunFolderError, match=r"step-00000001.pt: No space left on device"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from snopt.lab.train import load_checkpoint, read_records
-from snopt.lab.train.loop import stop_requests
+from snopt.lab.train.parallel import stop_requests
 
 PROGRAM = Path(__file__).with_name("problems.py")
 ROOT = Path(__file__).parents[3]

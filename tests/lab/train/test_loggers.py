@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from snopt.lab.train import CSV, MLflow, WandB, read_records, train
-from snopt.lab.train.loggers import numbers
+from snopt.lab.train.listeners import numbers
 from tests.lab.train.problems import CONFIG, Moons, crash_at, interrupt_at, make_parts
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
-from snopt.lab.recipes.compare import Run, schedule, table, troubles
 from snopt.lab.recipes.compare import compare as run_comparison
-from snopt.lab.train import Listener
-
-__all__ = ["compare"]
+from snopt.lab.recipes.compare import schedule, table, troubles
 
 
 def compare(
@@ -26,14 +22,14 @@ def compare(
 ) -> int:
     """Train the same model with several optimizers, and print a table.
 
-    All start from the same weights and see the same data in the same order. They take turns, in an
-    order that changes from seed to seed. Complete runs are not repeated.
+    All start from the same weights and see the same data in the same order. The order in which they
+    run changes from seed to seed. Complete runs are not repeated.
 
     Args:
         task: what to learn.
-        optimizers: what trains the model, one after the other.
-        seeds: how many seeds, from 0.
-        out: runs go to OUT/TASK/OPTIMIZER-seedSEED.
+        optimizers: the optimizers.
+        seeds: number of seeds, from 0.
+        out: parent of the run folders, OUT/TASK/OPTIMIZER-seedSEED.
         common: options of every run.
 
     Returns:
@@ -43,11 +39,7 @@ def compare(
     if not configs or seeds < 1:
         raise UsageError("there is nothing to compare: give at least one optimizer and one seed")
 
-    def watch(run: Run) -> Sequence[Listener]:
-        if not common.quiet:
-            print(f"--- {run.config.task}: {run.label} (lr {run.config.optimizer.lr:g})")
-        return common.listeners(run.folder)
-
+    watch = common.watch(lambda run: f"{task}: {run.label} (lr {run.config.optimizer.lr:g})")
     done = run_comparison(schedule(configs, seeds, out), watch=watch)
     found = table(done)
     print_table(found.columns, found.texts())

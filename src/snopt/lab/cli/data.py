@@ -10,8 +10,6 @@ from snopt.lab.cli.screen import print_table
 from snopt.lab.data import available, fetch, verify
 from snopt.lab.data import names as all_names
 
-__all__ = ["data"]
-
 
 def data(
     action: Literal["list", "fetch", "verify"],
@@ -24,15 +22,15 @@ def data(
 
     Args:
         action: what to do.
-        names: data sets to fetch or verify; verify checks all by default.
+        names: data sets to fetch or verify; default all for verify.
         root: folder of the data sets; default $SNOPT_DATA, or else a cache folder.
 
     Returns:
         The exit code; 1 if a checksum differs.
     """
     if action == "list":
-        rows = [[row.name, row.state, row.kind, row.summary] for row in available(root)]
-        print_table(["name", "on disk", "kind", "what"], rows)
+        rows = [[row.name, row.state, row.summary] for row in available(root)]
+        print_table(["name", "on disk", "what"], rows)
         return 0
     if action == "verify":
         return _verify(names or all_names(), root)

@@ -6,11 +6,9 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
-from types import NoneType, UnionType
-from typing import Any, Union, get_args
+from typing import get_args
 
 from snopt.base.errors import InvalidOption, InvalidTimes, UnknownName
 from snopt.lab.cli.compare import compare
@@ -25,28 +23,20 @@ from snopt.lab.cli.train import train
 from snopt.lab.config import HorizonPolicy, Scale, TaskName
 from snopt.lab.optimizers import OPTIMIZERS
 
-__all__ = ["VERBS", "main", "parse"]
-
 INTERRUPTED, BROKEN_PIPE = 130, 141
-"""The shells' exit codes for a command ended by SIGINT or SIGPIPE."""
+"""Exit codes of a command ended by SIGINT or SIGPIPE."""
 
 USAGE = (UsageError, UnknownName, InvalidOption, InvalidTimes)
-"""Errors that mean a wrong command line."""
+"""Errors that mean a wrong command line, exit code 2."""
 
 VERBS: dict[str, Callable[..., int]] = {
-    "train": train,
-    "compare": compare,
-    "sweep": sweep,
-    "report": report,
-    "paper": paper,
-    "data": data,
-    "info": info,
+    verb.__name__: verb for verb in (train, compare, sweep, report, paper, data, info)
 }
 
 DESCRIPTION = """Train Neural ODEs in PyTorch with second-order optimization.
 
-Everywhere: --version; --debug for whole tracebacks (also SNOPT_DEBUG=1); -o for --out.
-Completion for your shell: snopt --tyro-print-completion {bash,zsh,tcsh}"""
+Everywhere: --version; --debug for tracebacks (also SNOPT_DEBUG=1); -o for --out.
+Shell completion: snopt --tyro-print-completion {bash,zsh,tcsh}"""
 
 
 def parse(words: Sequence[str]) -> int:
@@ -57,43 +47,20 @@ def parse(words: Sequence[str]) -> int:
         raise ImportError(
             "the command line needs tyro, which is not installed: pip install 'snopt[lab]'"
         ) from error
-    with without_none(tyro.constructors):
-        code: int = tyro.extras.subcommand_cli_from_dict(
-            VERBS,
-            prog="snopt",
-            description=DESCRIPTION,
-            args=gathered(words),
-            # No --no-quiet, and --scale instead of --options.scale.
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-        )
+    # No --no-quiet, --scale instead of --common.scale, and no value None.
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
+    code: int = tyro.extras.subcommand_cli_from_dict(
+        VERBS,
+        prog="snopt",
+        description=DESCRIPTION,
+        args=gathered(words),
+        config=config,
+    )
     return code
 
 
-def without_none(constructors: Any) -> Any:
-    """Return a registry of tyro's that never offers ``None`` as a choice of an optional argument.
-
-    Args:
-        constructors: the module ``tyro.constructors``.
-    """
-    registry = constructors.ConstructorRegistry()
-
-    @registry.primitive_rule  # type: ignore[untyped-decorator]
-    def optional(info: Any) -> Any:
-        kinds = tuple(kind for kind in get_args(info.type) if kind is not NoneType)
-        if info.type_origin not in (Union, UnionType) or len(kinds) == len(get_args(info.type)):
-            return None
-        inner = constructors.PrimitiveTypeInfo.make(Union[kinds], info.markers)  # noqa: UP007
-        spec = registry.get_primitive_spec(inner)
-        said = spec.str_from_instance
-        return replace(
-            spec, str_from_instance=lambda value: ["none"] if value is None else said(value)
-        )
-
-    return registry
-
-
 def gathered(words: Sequence[str]) -> list[str]:
-    """Join all ``--set`` at the end, so that it can be given more than once; expand ``-o``.
+    """Collect all ``--set`` at the end, so that it can be repeated; expand ``-o``.
 
     Example:
         >>> gathered(["train", "--set", "lr=1", "mnist", "-o", "here"])
@@ -125,7 +92,7 @@ TASK_VERBS = ("train", "compare", "sweep")
 
 
 def hints(words: Sequence[str]) -> list[str]:
-    """Guess what misspelt names were meant to be: verbs, tasks, and values of flags with choices.
+    """Suggest names for misspelt verbs, tasks, and values of flags with choices.
 
     Example:
         >>> hints(["train", "mnits", "--optimizer", "adma"])

@@ -1,12 +1,11 @@
-"""Tasks of the user's own: ``snopt train module:function``."""
+"""Tasks of your own: ``snopt train module:function``."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -14,9 +13,8 @@ from typing import Any, get_type_hints
 from snopt.base.errors import unknown
 from snopt.lab.cli.options import RunOptions, UsageError, usage
 from snopt.lab.recipes.settings import from_dict, like, parsed
-from snopt.lab.train import Listener, Outcome, Parts, Task, TrainConfig, train
-
-__all__ = ["OwnRun"]
+from snopt.lab.train import Outcome, Parts, RunFolderError, TrainConfig, train
+from snopt.lab.train.folder import read_config
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,6 @@ class OwnRun:
     Attributes:
         function: its name as ``module:function``.
         arguments: its arguments.
-        train: how long to train, in which batches, when to evaluate.
     """
 
     function: str
@@ -38,91 +35,74 @@ class OwnRun:
         """Read the options of the command line.
 
         A setting ``train.KEY`` is one of :class:`TrainConfig`; one without a section is an argument
-        of the function. It also gets the seed and the learning rate if it has such arguments.
+        of the function. It also receives the seed and the learning rate if it has such arguments.
         """
         with usage():
-            made = _function(name)
-            defaults = {
-                key: argument.default
-                for key, argument in inspect.signature(made).parameters.items()
-            }
-            arguments = {"seed": seed} if "seed" in defaults else {}
-            length: dict[str, Any] = {"iterations": options.iterations, "epochs": options.epochs}
-            settings = [*options.set, *(() if lr is None else (f"lr={lr}",))]
-            known = get_type_hints(TrainConfig)
-            for setting in settings:
+            signature = inspect.signature(_function(name)).parameters
+            known = {f"train.{key}": hint for key, hint in get_type_hints(TrainConfig).items()}
+            arguments: dict[str, Any] = {"seed": seed} if "seed" in signature else {}
+            length: dict[str, Any] = {"seed": seed}
+            for setting in [*options.set, *(() if lr is None else (f"lr={lr}",))]:
                 key, _, text = setting.partition("=")
-                field = key.removeprefix("train.")
-                if key.startswith("train.") and field in known:
-                    length[field] = parsed(known[field], text, key)
-                elif key in defaults:
-                    default = defaults[key]
+                if key in known:
+                    length[key.removeprefix("train.")] = parsed(known[key], text, key)
+                elif key in signature:
+                    default = signature[key].default
                     plain = None if default is inspect.Parameter.empty else default
                     arguments[key] = like(plain, text, key)
                 else:
-                    valid = [*defaults, *(f"train.{field.name}" for field in fields(TrainConfig))]
-                    raise unknown("setting", key, valid)
-            config = TrainConfig(seed=seed, max_seconds=options.max_seconds, **length)
-            return cls(name, arguments, options.until_reached(config))
+                    raise unknown("setting", key, [*signature, *known])
+            return cls(name, arguments, TrainConfig(**{**length, **options.limits()}))
 
     @classmethod
     def read(cls, folder: Path) -> OwnRun | None:
-        """Read back the run of a folder; None if it is not one of a function."""
+        """Read the run of a folder; None if it is not one of a function."""
+        content = read_config(folder)
+        if "own" not in content:
+            return None
         try:
-            content = json.loads((folder / "config.json").read_text("utf-8"))
             own = content["own"]
             return cls(own["function"], own["arguments"], from_dict(TrainConfig, content["train"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunFolderError(f"{folder / 'config.json'} is damaged: {error}.") from error
 
-    def longer(self, options: RunOptions) -> OwnRun:
+    def limited(self, options: RunOptions) -> OwnRun:
         """Change when the run ends."""
         with usage():
-            length: dict[str, Any] = {}
-            if options.iterations is not None or options.epochs is not None:
-                length = {"iterations": options.iterations, "epochs": options.epochs}
-            if options.max_seconds is not None:
-                length["max_seconds"] = options.max_seconds
-            return replace(self, train=options.until_reached(replace(self.train, **length)))
-
-    def make(self) -> tuple[Task, Parts]:
-        """Call the function."""
-        made = _function(self.function)(**self.arguments)
-        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Parts)):
-            raise UsageError(
-                f"{self.function} returned a {type(made).__name__}; it must return a task and "
-                "snopt.lab.train.Parts, as a tuple"
-            )
-        return made
+            return replace(self, train=replace(self.train, **options.limits()))
 
     def run(
         self,
         out: Path | None,
+        options: RunOptions,
         *,
+        tensorboard: bool,
         resume: bool,
         overwrite: bool,
-        options: RunOptions,
-        listeners: Sequence[Listener] = (),
     ) -> Outcome:
-        """Train."""
-        task, parts = self.make()
+        """Call the function and train what it returns."""
+        made = _function(self.function)(**self.arguments)
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Parts)):
+            raise UsageError(
+                f"{self.function} returned a {type(made).__name__}; it must return a task and "
+                "snopt.lab.train.Parts, as a tuple."
+            )
+        task, parts = made
         folder = out or Path("out") / task.name / f"seed{self.train.seed}"
-        watching = [*options.listeners(folder), *listeners]
-        own = {"function": self.function, "arguments": dict(self.arguments)}
         return train(
             task,
             parts,
             self.train,
             folder,
-            describe={"own": own},
+            describe={"own": {"function": self.function, "arguments": dict(self.arguments)}},
             resume=resume,
             overwrite=overwrite,
-            listeners=watching,
+            listeners=options.listeners(folder, tensorboard=tensorboard),
         )
 
 
 def _function(name: str) -> Any:
-    """Import what ``module:function`` names; modules of the working folder are found."""
+    """Import ``module:function``, also from the working folder."""
     module, _, attribute = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -133,10 +113,10 @@ def _function(name: str) -> Any:
             raise
         raise UsageError(
             f"{name}: there is no module {module}; give it as module:function and start the "
-            "command in the folder that contains it"
+            "command in the folder that contains it."
         ) from error
     except AttributeError as error:
-        raise UsageError(f"{name}: the module {module} has no {attribute}") from error
+        raise UsageError(f"{name}: the module {module} has no {attribute}.") from error
     if not callable(found):
-        raise UsageError(f"{name} is a {type(found).__name__}, not a function")
+        raise UsageError(f"{name} is a {type(found).__name__}, not a function.")
     return found

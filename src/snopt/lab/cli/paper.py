@@ -1,4 +1,4 @@
-"""``snopt paper``: the paper's tables and figures, run again."""
+"""``snopt paper``: reproduce the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from snopt.lab.config import Scale, TaskName
 from snopt.lab.paper import ITEMS, Space, find, run_item, share, state
 from snopt.lab.paper.page import write_page
 from snopt.lab.paper.queue import left_text
-
-__all__ = ["paper"]
 
 
 def paper(
@@ -25,20 +23,20 @@ def paper(
     workers: int = 1,
     quiet: bool = False,
 ) -> int:
-    """Run tables and figures of the paper again, beside its published values.
+    """Reproduce tables and figures of the paper, beside its published values.
 
-    Run the same command again to continue: what is done stays, unless the code or the settings
-    that made it have changed. Several processes can share the work.
+    Run the same command again to continue. Finished work is kept, unless the code or the settings
+    that produced it have changed. Several processes can share the work.
 
     Args:
-        items: ids or labels, for example accu or table:accu; `list` shows them all with their
-            state, `all` runs them all, `page` writes one page of all results so far.
+        items: ids or labels, for example accu or table:accu; `list` shows all with their state,
+            `all` runs all, `page` writes one page with all results so far.
         scale: full: the paper's set-up, for a GPU; cpu: to convergence on two cores, hours; smoke:
             seconds.
-        tasks: look at these data sets only.
-        out: where records and results go.
+        tasks: use these data sets only.
+        out: folder of records and results.
         page: the file that `page` writes; its data and figures go to a folder beside it.
-        workers: processes that share the work, each with one thread.
+        workers: number of processes that share the work, each with one thread.
         quiet: show no progress.
 
     Returns:
@@ -46,13 +44,14 @@ def paper(
     """
     if not items:
         raise UsageError("say which item: snopt paper ID, or snopt paper list")
+    space = Space(out, scale, tasks)
     if items == ("list",):
-        show_list(Space(out, scale, tasks))
+        rows = [[i.id, i.origin, i.title, str(state(i, space))] for i in ITEMS.values()]
+        print_table(["id", "in the paper", "what it shows", f"state at {scale}"], rows)
         return 0
     if items == ("page",):
         print(write_page(Space(out, scale), page).resolve())
         return 0
-    space = Space(out, scale, tasks)
     wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
     tell = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
     if workers > 1:
@@ -70,9 +69,3 @@ def paper(
             print_table(table.columns, table.texts())
         print(space.output(item.id).resolve())
     return 0
-
-
-def show_list(space: Space) -> None:
-    """Print every item with its state."""
-    rows = [[item.id, item.origin, item.title, str(state(item, space))] for item in ITEMS.values()]
-    print_table(["id", "in the paper", "what it shows", f"state at {space.scale}"], rows)

@@ -5,20 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["complain", "print_table", "short"]
-
-SCREEN = 20
-"""Lines of an error message that fit on one screen."""
-
-
-WIDTH = 80
-"""Columns of a terminal that every table fits into."""
+SCREEN = 20  # Lines of an error message.
+WIDTH = 80  # Columns of a table.
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; columns of numbers are aligned to the right.
-
-    Where it would be wider than a terminal, every row is printed as lines of its own.
+    """Print a table with right-aligned numbers; a table that is too wide is printed as lines.
 
     Example:
         >>> print_table(["optimizer", "accuracy"], [["snopt", "0.98"], ["adam", "0.9"]])
@@ -27,7 +19,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         adam            0.9
     """
     lines = [header, *rows]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > WIDTH:
         for row in rows:
             print(row[0])
@@ -49,16 +41,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def short(value: float | None) -> str:
-    """Format a number for a table; None is a dash.
-
-    Example:
-        >>> short(0.97654321), short(None), short(1234567.0)
-        ('0.9765', '-', '1.235e+06')
-    """
-    return "-" if value is None else f"{value:.4g}"
 
 
 def complain(error: BaseException) -> None:

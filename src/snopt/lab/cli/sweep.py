@@ -5,19 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, usage
-from snopt.lab.cli.screen import print_table, short
+from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
 from snopt.lab.recipes.run import Run
-from snopt.lab.recipes.sweep import Result, SweepConfig, open_study, results, tally, work
-from snopt.lab.train import Listener
+from snopt.lab.recipes.sweep import SweepConfig, note, open_study, results, tally, work
+from snopt.lab.table import short
 
-__all__ = ["sweep"]
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
-BEST = 10
-"""How many trials the final table shows."""
+BEST = 10  # Trials in the final table.
 
 
 def sweep(
@@ -33,20 +33,20 @@ def sweep(
     heartbeat: int = 30,
     common: RunOptions = DEFAULTS,
 ) -> int:
-    """Search for the learning rate and the weight decay that validate best.
+    """Search for the learning rate and the weight decay with the best validation metric.
 
     Start the same command several times, on one machine or (with --storage) on many, and the
-    processes share the trials. Failed trials are recorded with their reason, those of processes
-    that died are retried, and the same command again continues a sweep that was stopped.
+    processes share the trials. Failed trials are recorded with their reason. Trials whose process
+    died are retried. Start the same command again to resume a sweep that was stopped.
 
     Args:
         task: what to learn.
-        optimizer: whose settings are searched.
+        optimizer: the optimizer to tune.
         search: the paper's grid, or Optuna's tree-structured Parzen estimator.
-        trials: how many; the whole grid, or 30 for tpe, if not given.
+        trials: number of trials; default the whole grid, or 30 for tpe.
         seed: seed of the initial weights and of the order of the data.
-        out: folder of the trials; out/sweep/TASK-OPTIMIZER if not given.
-        storage: database of the study, as SQLAlchemy writes it; a file study.db in OUT by default.
+        out: folder of the trials; default out/sweep/TASK-OPTIMIZER.
+        storage: SQLAlchemy URL of the study's database; default a file study.db in OUT.
         heartbeat: seconds between heartbeats of a process.
         common: options of every run.
 
@@ -58,44 +58,42 @@ def sweep(
     with usage():
         config = SweepConfig(base, folder, search, trials, storage, heartbeat)
 
-    def watch(run: Run) -> Sequence[Listener]:
-        if not common.quiet:
-            settings = run.config.optimizer
-            decay = f"weight decay {settings.weight_decay:g}"
-            print(f"--- {run.folder.name}: lr {settings.lr:g}, {decay}")
-        return common.listeners(run.folder)
+    def title(run: Run) -> str:
+        settings = run.config.optimizer
+        return f"{run.folder.name}: lr {settings.lr:g}, weight decay {settings.weight_decay:g}"
 
     study = open_study(config)
     try:
-        work(config, study, watch)
+        work(config, study, common.watch(title))
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue")
         return 130
-    count = tally(study)
-    print(f"{count.planned} trials: {count.done} done, {count.failed} failed, in {folder}")
-    rows = results(study)
-    print_results(rows, base.metric)
-    if not count.done:
+    states = tally(study)
+    done, failed = states["COMPLETE"], states["FAIL"]
+    print(f"{states.total()} trials: {done} done, {failed} failed, in {folder}")
+    found = results(study)
+    print_results(found, base.metric)
+    if not done:
         return 1
-    best = [f"{name}={value:g}" for name, value in rows[0].settings.items()]
+    best = [f"{name}={value:g}" for name, value in found[0].params.items()]
     scale = [] if common.scale == "cpu" else ["--scale", common.scale]
     words = ["--optimizer", optimizer, *scale, "--set", *common.set, *best]
     print(f"train with the best: snopt train {task} {shlex.join(words)}")
     return 0
 
 
-def print_results(rows: Sequence[Result], metric: str) -> None:
+def print_results(trials: Sequence[FrozenTrial], metric: str) -> None:
     """Print the best trials, and all that failed with their reasons."""
-    done = [row for row in rows if row.value is not None]
+    done = [trial for trial in trials if trial.value is not None]
     cells = [
-        [short(row.settings.get("lr")), short(row.settings.get("weight_decay")), short(row.value),
-         Path(row.folder).name]
-        for row in done[:BEST]
+        [*(short(trial.params.get(name)) for name in ("lr", "weight_decay")), short(trial.value),
+         Path(trial.user_attrs.get("folder", "")).name]
+        for trial in done[:BEST]
     ]  # fmt: skip
     print_table(["lr", "weight decay", f"best valid {metric}", "trial"], cells)
     if len(done) > BEST:
         print(f"... and {len(done) - BEST} more")
-    for row in rows:
-        if row.value is None:
-            settings = ", ".join(f"{name} {value:g}" for name, value in row.settings.items())
-            print(f"failed: {settings or 'nothing drawn yet'}: {row.note.splitlines()[0]}")
+    for trial in trials:
+        if trial.value is None:
+            settings = ", ".join(f"{name} {value:g}" for name, value in trial.params.items())
+            print(f"failed: {settings or 'no settings drawn'}: {note(trial)}")

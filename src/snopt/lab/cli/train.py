@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.own import OwnRun
-from snopt.lab.cli.screen import short
 from snopt.lab.config import HorizonPolicy, TaskName
 from snopt.lab.recipes import experiment_of, run
 from snopt.lab.recipes.settings import settings_of
+from snopt.lab.table import short
 from snopt.lab.train import Outcome
-
-__all__ = ["train"]
 
 
 def train(
@@ -39,15 +36,15 @@ def train(
 
     Args:
         task: what to learn; or module:function, a function of yours that returns a task and parts.
-        optimizer: what trains the model.
+        optimizer: the optimizer.
         lr: learning rate, instead of the recipe's.
         seed: seed of the initial weights and of the order of the data.
         out: run folder (also -o); default out/TASK/OPTIMIZER-seedSEED.
-        resume: resume the run in this folder, with its own settings; no TASK then.
+        resume: resume the run in this folder, with its own settings; without TASK.
         overwrite: delete the run in the folder, if there is one.
-        settings: list what --set can change, with values, and train nothing.
-        horizon_policy: how to learn the end of the integration too.
-        tensorboard: write TensorBoard events into the run folder as well.
+        settings: list the settings that --set can change, with their values, and do not train.
+        horizon_policy: how to learn the end of the integration.
+        tensorboard: also write TensorBoard events to the run folder.
         common: options of every run.
 
     Returns:
@@ -63,20 +60,21 @@ def train(
                 "--resume takes task and settings from the run folder; besides it give only "
                 "--iterations, --epochs, --until or --max-seconds"
             )
-    own = OwnRun.read(resume) if resume is not None else None
-    if task is not None and ":" in task:
-        if choices != DEFAULT_CHOICES or settings or tensorboard:
+        own = OwnRun.read(resume)
+        own = own and own.limited(common)
+    elif task is not None and ":" in task:
+        if choices != DEFAULT_CHOICES or settings:
             raise UsageError(
                 f"{task} makes its own optimizer and model: --optimizer, --horizon-policy, "
-                "--scale, --settings and --tensorboard are for the tasks of this package"
+                "--scale and --settings are for the tasks of this package"
             )
         own = OwnRun.of(task, seed, lr, common)
+    else:
+        own = None
+    how: dict[str, Any] = {"resume": resume is not None, "overwrite": overwrite}
     if own is not None:
-        own = own if resume is None else own.longer(common)
-        outcome = own.run(
-            resume or out, resume=resume is not None, overwrite=overwrite, options=common
-        )
-        return _conclude(outcome, outcome.last.get("test", {}), common)
+        outcome = own.run(resume or out, common, tensorboard=tensorboard, **how)
+        return _conclude(outcome, None, common)
     if resume is not None:
         config, folder = common.limited(experiment_of(resume)), resume
     else:
@@ -89,12 +87,8 @@ def train(
         for key, value in settings_of(config).items():
             print(f"{key:<24} {setting_text(value)}")
         return 0
-    watching = common.listeners(folder, tensorboard=tensorboard)
-    outcome = run(
-        config, folder, resume=resume is not None, overwrite=overwrite, listeners=watching
-    )
-    test = outcome.last.get("test", {})
-    return _conclude(outcome, {k: v for k, v in test.items() if k == config.metric}, common)
+    listeners = common.listeners(folder, tensorboard=tensorboard)
+    return _conclude(run(config, folder, listeners=listeners, **how), config.metric, common)
 
 
 DEFAULT_CHOICES = ("snopt", "fixed", "cpu")
@@ -102,7 +96,7 @@ DEFAULT_CHOICES = ("snopt", "fixed", "cpu")
 
 
 def setting_text(value: Any) -> str:
-    """Write a value as ``--set`` reads it.
+    """Return a value as ``--set`` reads it.
 
     Example:
         >>> setting_text((0.9, 0.999)), setting_text(None), setting_text(True)
@@ -113,30 +107,18 @@ def setting_text(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _conclude(outcome: Outcome, test: Mapping[str, float], common: RunOptions) -> int:
-    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started
-        print("\n".join(conclusion(outcome, test, ended=common.quiet)))
-    return outcome.exit_code
-
-
-def conclusion(outcome: Outcome, test: Mapping[str, float], *, ended: bool = True) -> list[str]:
-    """Say how a run ended and what to do next.
-
-    Args:
-        outcome: how it ended.
-        test: metrics on the test examples.
-        ended: say that it ended; progress on the screen has said so.
-
-    Example:
-        >>> conclusion(Outcome("interrupted", 7, 1.0, folder=Path("out/a b")), {})
-        ['interrupted after 7 iterations and 1.0 s', "resume with: snopt train --resume 'out/a b'"]
-    """
+def _conclude(outcome: Outcome, metric: str | None, common: RunOptions) -> int:
+    """Print how a run ended and what to do next; a metric of None stands for all of them."""
+    if os.environ.get("RANK", "0") != "0":  # The first process of torchrun prints.
+        return outcome.exit_code
+    if common.quiet:  # Otherwise the progress has said so.
+        print(f"{outcome.status} after {outcome.iteration} iterations and {outcome.seconds:.1f} s")
+    for name, value in outcome.last.get("test", {}).items():
+        if metric in (None, name):
+            print(f"test {name} {short(value)}")
     folder = shlex.quote(str(outcome.folder))
-    said = f"{outcome.status} after {outcome.iteration} iterations and {outcome.seconds:.1f} s"
-    lines = [said] if ended else []
-    lines += [f"test {name} {short(value)}" for name, value in test.items()]
     if outcome.status == "interrupted":
-        lines.append(f"resume with: snopt train --resume {folder}")
+        print(f"resume with: snopt train --resume {folder}")
     else:
-        lines.append(f"report with: snopt report {folder} -o report.html")
-    return lines
+        print(f"report with: snopt report {folder} -o report.html")
+    return outcome.exit_code

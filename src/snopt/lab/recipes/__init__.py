@@ -1,4 +1,4 @@
-"""Configured runs: recipes, comparisons and sweeps."""
+"""Recipes, and functions to run, compare and tune them."""
 
 from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
@@ -10,20 +10,7 @@ from snopt.lab.recipes.settings import with_settings
 from snopt.lab.recipes.sweep import SweepConfig, open_study, work
 
 __all__ = [
-    "RECIPES",
-    "Experiment",
-    "Loaded",
-    "SweepConfig",
-    "build",
-    "compare",
-    "experiment_of",
-    "grid",
-    "load",
-    "open_study",
-    "recipe",
-    "run",
-    "schedule",
-    "table",
-    "with_settings",
-    "work",
-]
+    "RECIPES", "recipe", "Experiment", "with_settings",
+    "build", "run", "experiment_of", "load", "Loaded",
+    "schedule", "compare", "table", "SweepConfig", "open_study", "work", "grid",
+]  # fmt: skip

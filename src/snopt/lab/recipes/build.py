@@ -1,4 +1,4 @@
-"""From a configuration to what a training loop needs: a task, and the parts to train."""
+"""Build the task and the parts of an experiment."""
 
 from __future__ import annotations
 
@@ -14,29 +14,23 @@ from torch import nn
 
 from snopt.adjoint import NeuralODE
 from snopt.adjoint.blocks import blocks_of
+from snopt.base.errors import InvalidOption
 from snopt.horizon import HorizonOptimizer
 from snopt.lab.config import Experiment, ModelConfig, SolverConfig
-from snopt.lab.data import Dataset, Spec, Splits, load
+from snopt.lab.data import DataCorrupted, Dataset, Spec, Splits, load
 from snopt.lab.optimizers import make_optimizers, make_schedulers
 from snopt.lab.recipes.tasks import Classification, Density
 from snopt.lab.train import Parts, seed_all
 from snopt.models import CNF, ODERNN, ImageClassifier, ResidualClassifier
 from snopt.models.fields import TanhField
 
-__all__ = ["build", "build_model", "build_parts", "build_task"]
-
 
 def build(
     config: Experiment, device: torch.device | str = "cpu"
 ) -> tuple[Classification | Density, Parts]:
-    """Make the task and the parts of an experiment.
+    """Build the task and the parts of an experiment.
 
-    The initial weights depend on the seed and the model alone, so that all optimizers start from
-    the same ones.
-
-    Args:
-        config: the experiment.
-        device: where to put the model.
+    The initial weights depend on the seed and the model only: all optimizers start from the same.
     """
     task = build_task(config)
     return task, build_parts(config, task.train.spec, device)
@@ -45,8 +39,8 @@ def build(
 def build_task(config: Experiment) -> Classification | Density:
     """Load the data of an experiment and check it."""
     data_root = os.environ.get("SNOPT_DATA")
-    splits = _loaded(load, config.data.name, config.data.preprocessing, data_root)
     data = config.data
+    splits = _loaded(load, data.name, data.preprocessing, data_root)
     if not data.hold_out:
         splits = replace(splits, train=splits.train.joined(splits.valid), valid=splits.test)
     splits = replace(
@@ -63,7 +57,7 @@ def build_task(config: Experiment) -> Classification | Density:
 
 @lru_cache(maxsize=1)
 def _loaded(read: Callable[..., Splits], name: str, preprocessing: str, root: str | None) -> Splits:
-    """Read a data set once for many runs on it; nothing changes it."""
+    """Read a data set once for many runs; no run changes it."""
     return read(name, root, preprocessing=preprocessing)
 
 
@@ -73,26 +67,22 @@ def _at_most(examples: Dataset, *limits: int | None) -> Dataset:
 
 
 def check(splits: Splits) -> None:
-    """Refuse data that no run can learn from, before hours are spent on it."""
+    """Refuse data of the wrong shape or with values that are not finite."""
     for name in ("train", "valid", "test"):
-        data = getattr(splits, name).tensors
-        shape = tuple(data.x.shape[1:])
+        x = getattr(splits, name).tensors.x
+        shape, where = tuple(x.shape[1:]), f"{splits.spec.name}, {name}"
         if shape != splits.spec.shape:
-            raise ValueError(
-                f"{splits.spec.name}, {name}: examples have the shape {shape}, but "
-                f"{splits.spec.shape} is expected; the files may be damaged or of another data set"
-            )
-        bad = ~torch.isfinite(data.x).flatten(1).all(dim=1)
+            reason = f"examples have the shape {shape}, but {splits.spec.shape} is expected"
+            raise DataCorrupted(where, reason)
+        bad = ~torch.isfinite(x).flatten(1).all(dim=1)
         if bad.any():
-            raise ValueError(
-                f"{splits.spec.name}, {name}: {int(bad.sum())} of {len(bad)} examples hold values "
-                f"that are not finite, the first is number {int(bad.nonzero()[0])}; mend the files "
-                "or fetch them again (snopt data fetch)"
-            )
+            first = int(bad.nonzero()[0])
+            reason = f"{int(bad.sum())} of {len(bad)} examples hold values that are not finite"
+            raise DataCorrupted(where, f"{reason}, the first is number {first}")
 
 
 def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cpu") -> Parts:
-    """Make the model of an experiment and what trains it."""
+    """Build the model of an experiment, its optimizers and its schedules."""
     seed_all(config.train.seed, "weights")
     model = build_model(config.model, config.solver, spec).to(device)
     optimizers = make_optimizers(model, config.optimizer)
@@ -103,15 +93,15 @@ def build_parts(config: Experiment, spec: Spec, device: torch.device | str = "cp
 
 
 def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Module:
-    """Make a model for data.
-
-    Args:
-        config: which model.
-        solver: how its ODE is solved.
-        spec: what one example is.
-    """
-    options = solver_options(solver)
+    """Build a model for data of the given spec."""
     classes = spec.classes or 0
+    fits = len(spec.shape) in DIMENSIONS[config.kind]
+    if not fits or (classes == 0 and config.kind != "density"):
+        raise InvalidOption(
+            f"model.kind={config.kind} does not fit {spec.name}, whose examples have the shape "
+            f"{spec.shape} and {classes} classes."
+        )
+    options = solver_options(solver)
     if config.kind == "image":
         return ImageClassifier(spec.shape[0], classes, config.width, **options)
     if config.kind == "residual":
@@ -121,22 +111,19 @@ def build_model(config: ModelConfig, solver: SolverConfig, spec: Spec) -> nn.Mod
         del options["horizon"]
         return ODERNN(spec.shape[-1], classes, config.width, **options)
     if config.kind == "density":
-        return CNF(
-            spec.shape[0],
-            (config.width,) * config.layers,
-            activation=config.activation,
-            stacks=config.stacks,
-            divergence=config.divergence,
-            hypernetwork=config.hypernetwork,
-            kinetic=config.kinetic,
-            jacobian=config.jacobian,
-            base_variance=config.base_variance,
-            **options,
-        )
+        settings = {name: getattr(config, name) for name in CNF_SETTINGS}
+        return CNF(spec.shape[0], (config.width,) * config.layers, **settings, **options)
     size = torch.Size(spec.shape).numel()
     block = NeuralODE(TanhField(size, config.width, config.layers + 1), **options)
     readout = nn.Linear(size, classes)
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), block=block, readout=readout))
+
+
+CNF_SETTINGS = (
+    "activation", "stacks", "divergence", "hypernetwork", "kinetic", "jacobian", "base_variance",
+)  # fmt: skip
+DIMENSIONS = {"image": (3,), "residual": (3,), "series": (2,), "density": (1,), "flow": (1, 3)}
+"""Dimensions of the examples that each kind of model takes."""
 
 
 def solver_options(solver: SolverConfig) -> dict[str, Any]:
@@ -151,7 +138,7 @@ def solver_options(solver: SolverConfig) -> dict[str, Any]:
 def _only_block(model: nn.Module) -> NeuralODE:
     blocks = blocks_of(model)
     if len(blocks) != 1 or isinstance(model, ODERNN):
-        raise ValueError(
-            f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed"
+        raise InvalidOption(
+            f"a {type(model).__name__} has no single horizon to learn; use --horizon-policy fixed."
         )
     return blocks[0]

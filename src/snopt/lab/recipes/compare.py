@@ -1,4 +1,4 @@
-"""The same task by several optimizers: same initial weights, same order of the data."""
+"""Train the same task with several optimizers: same initial weights, same order of the data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from pathlib import Path
 
 from snopt.lab.config import Experiment
 from snopt.lab.recipes.run import Run, Watch, evaluations, seeded
-from snopt.lab.table import Cell, Table
+from snopt.lab.table import Cell, Table, short
 from snopt.lab.train import Outcome
-
-__all__ = ["Run", "compare", "schedule", "table", "troubles"]
 
 
 def schedule(configs: Sequence[Experiment], seeds: int, out: str | Path) -> list[Run]:
-    """Put the runs of a comparison in order (see :func:`snopt.lab.recipes.run.seeded`).
+    """Return the runs of a comparison in order (see :func:`snopt.lab.recipes.run.seeded`).
 
     Args:
-        configs: one experiment an optimizer.
-        seeds: how many seeds, counted from the experiments' own.
+        configs: one experiment per optimizer.
+        seeds: number of seeds, counted from the experiments' own.
         out: parent of the run folders, ``out/<task>/<optimizer>-seed<k>``.
 
     Example:
@@ -35,7 +33,7 @@ def schedule(configs: Sequence[Experiment], seeds: int, out: str | Path) -> list
 
 
 def compare(runs: Iterable[Run], *, watch: Watch = lambda _: ()) -> list[tuple[Run, Outcome]]:
-    """Run a comparison; runs that were begun earlier are gone on with, finished ones read.
+    """Run a comparison: resume runs that were stopped, and read those that are complete.
 
     Args:
         runs: from :func:`schedule`.
@@ -53,28 +51,24 @@ def compare(runs: Iterable[Run], *, watch: Watch = lambda _: ()) -> list[tuple[R
 
 
 def table(done: Sequence[tuple[Run, Outcome]]) -> Table:
-    """Gather a comparison's outcomes: a row an optimizer, of means over seeds.
+    """Return a table with one row of means over seeds per optimizer.
 
-    The target is what the last run to get there still reached: the worst of all runs' best values.
+    The target is the worst of all runs' best values, so that every run reached it.
 
     Args:
-        done: from :func:`compare`, one run at least.
+        done: from :func:`compare`, at least one run.
     """
     config = done[0][0].config
     bests = [outcome.best for _, outcome in done if outcome.best is not None]
     target = (min if config.mode == "max" else max)(bests, default=None)
-    names = dict.fromkeys(run.config.optimizer.name for run, _ in done)
-    groups = [[pair for pair in done if pair[0].config.optimizer.name == name] for name in names]
     columns = [
-        "optimizer",
-        "lr",
-        f"test {config.metric}",
-        "best valid",
-        f"iter to {_short(target)}",
-        "s to it",
-        "seconds",
-    ]
-    return Table("Means over seeds.", columns, [_row(group, target) for group in groups])
+        "optimizer", "lr", f"test {config.metric}", "best valid", f"iter to {short(target)}",
+        "s to it", "seconds",
+    ]  # fmt: skip
+    groups: dict[str, list[tuple[Run, Outcome]]] = {}
+    for run, outcome in done:
+        groups.setdefault(run.config.optimizer.name, []).append((run, outcome))
+    return Table("Means over seeds.", columns, [_row(group, target) for group in groups.values()])
 
 
 def _row(done: Sequence[tuple[Run, Outcome]], target: float | None) -> list[Cell]:
@@ -85,24 +79,20 @@ def _row(done: Sequence[tuple[Run, Outcome]], target: float | None) -> list[Cell
     return [
         config.optimizer.name,
         f"{config.optimizer.lr:g}",
-        _short(_mean(known)) + (f" ± {statistics.stdev(known):.2g}" if len(known) > 1 else ""),
-        _short(_mean([o.best for o in outcomes if o.best is not None])),
-        _short(_mean([iteration for iteration, _ in waits])),
-        _short(_mean([seconds for _, seconds in waits])),
+        _mean(known) + (f" ± {statistics.stdev(known):.2g}" if len(known) > 1 else ""),
+        _mean([o.best for o in outcomes if o.best is not None]),
+        _mean([iteration for iteration, _ in waits]),
+        _mean([seconds for _, seconds in waits]),
         f"{statistics.fmean(o.seconds for o in outcomes):.1f}",
     ]
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _mean(values: Sequence[float]) -> str:
+    return short(statistics.fmean(values) if values else None)
 
 
 def troubles(done: Sequence[tuple[Run, Outcome]]) -> list[str]:
-    """Say of every run that did not end well how it ended."""
+    """Return one line per run that diverged or was interrupted."""
     return [
         f"{run.label}: {outcome.status}"
         for run, outcome in done
@@ -111,11 +101,9 @@ def troubles(done: Sequence[tuple[Run, Outcome]]) -> list[str]:
 
 
 def first_at(run: Run, target: float | None) -> tuple[int, float] | None:
-    """Return iteration and seconds of the first evaluation at which a run had reached a target."""
+    """Return iteration and seconds of the first evaluation that reached a target."""
+    sign = 1 if run.config.mode == "max" else -1
     for iteration, seconds, value in evaluations(run.folder, run.config.metric):
-        reached = target is not None and (
-            value >= target if run.config.mode == "max" else value <= target
-        )
-        if reached:
+        if target is not None and sign * value >= sign * target:
             return iteration, seconds
     return None

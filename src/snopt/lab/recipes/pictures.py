@@ -1,4 +1,4 @@
-"""Pictures of what was learned, as plain numbers for the report to draw."""
+"""Pictures of a trained model, as numbers for the report to draw."""
 
 from __future__ import annotations
 
@@ -10,26 +10,18 @@ from torch import Tensor, nn
 from snopt.adjoint import NeuralODE
 from snopt.models import CNF
 
-__all__ = ["density_pictures", "flow_pictures"]
-
-TIMES = 40
-"""Points of a path."""
-CELLS = 100
-"""Cells of a grid, each way."""
+TIMES = 40  # Points per path.
+CELLS = 100  # Rows and columns of a grid.
 
 Pictures = dict[str, dict[str, Any]]
 
 
 @torch.no_grad()
 def flow_pictures(model: nn.Module, x: Tensor, y: Tensor) -> Pictures:
-    """Draw the paths of states through a ``flow`` model, and its decision if there are two classes.
+    """Return paths of states through a ``flow`` model, and its decision if there are two classes.
 
-    Paths of more than two dimensions are shown in the plane in which their ends differ most.
-
-    Args:
-        model: any model; one that is no ``flow`` has no picture.
-        x: examples to follow.
-        y: their classes.
+    Paths of more than two dimensions are projected on the plane in which their ends differ most.
+    Other models have no picture.
     """
     block = getattr(model, "block", None)
     if not isinstance(block, NeuralODE) or not hasattr(model, "readout"):
@@ -61,12 +53,7 @@ def flow_pictures(model: nn.Module, x: Tensor, y: Tensor) -> Pictures:
 
 @torch.no_grad()
 def density_pictures(model: CNF, x: Tensor) -> Pictures:
-    """Draw a density of the plane: its values, samples, and the data.
-
-    Args:
-        model: the flow.
-        x: data.
-    """
+    """Return a two-dimensional density: its values on a grid, samples, and the data."""
     if x.shape[1] != 2:
         return {}
     points, extent = grid_around(x.to(next(model.parameters()).device))
@@ -85,7 +72,7 @@ def density_pictures(model: CNF, x: Tensor) -> Pictures:
 
 
 def grid_around(x: Tensor, margin: float = 0.15) -> tuple[Tensor, list[float]]:
-    """Return the points of a grid around points of the plane, by rows from below, and its extent.
+    """Return the points of a grid around 2-D points, by rows from below, and its extent.
 
     Example:
         >>> points, extent = grid_around(torch.tensor([[0.0, 0.0], [2.0, 1.0]]), margin=0.0)

@@ -1,14 +1,12 @@
-"""One experiment, from its configuration to its run folder."""
+"""Run an experiment, and read its run folder."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-import torch
 from torch import nn
 
 from snopt.lab.config import Experiment
@@ -19,50 +17,31 @@ from snopt.lab.recipes.settings import from_dict
 from snopt.lab.report.read import read_run
 from snopt.lab.report.records import number
 from snopt.lab.train import Listener, Outcome, RunFolderError, join, load_checkpoint, train
-
-__all__ = [
-    "Loaded",
-    "Run",
-    "Watch",
-    "describe",
-    "evaluations",
-    "experiment_of",
-    "lengthened",
-    "load",
-    "recorded",
-    "rotated",
-    "run",
-    "seeded",
-]
+from snopt.lab.train.folder import read_config
 
 Anything = TypeVar("Anything")
 
 COMPLETE = ("finished", "target", "budget", "plateau", "diverged")
-"""How a run can have ended that there is nothing to resume of."""
+"""Statuses of a run that is not resumed."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment, done or to be done.
-
-    Attributes:
-        config: what is run.
-        folder: where its record goes.
-    """
+    """An experiment and its run folder."""
 
     config: Experiment
     folder: Path
 
     @property
     def label(self) -> str:
-        """What to call it on the screen."""
+        """Name of the run on the terminal."""
         return f"{self.config.optimizer.name}, seed {self.config.train.seed}"
 
     def finish(self, watch: Watch = lambda _: ()) -> Outcome:
-        """Return how it ended: read from its record, or run, on from where it was stopped.
+        """Return the recorded outcome, or start or resume the run.
 
         Args:
-            watch: makes the listeners, if it is run.
+            watch: makes the listeners of the run.
         """
         known = recorded(self.config, self.folder)
         return known or run(self.config, self.folder, resume=True, listeners=watch(self))
@@ -72,21 +51,21 @@ Watch: TypeAlias = Callable[[Run], Sequence[Listener]]
 
 
 def seeded(configs: Sequence[Experiment], seeds: int) -> list[tuple[int, Experiment]]:
-    """Put several experiments with several seeds in order: places among them, and experiments.
+    """Return experiments with several seeds in the order to run them, each with its index.
 
-    Seeds are the outer loop, and each begins with another experiment: whatever slows the machine
-    down for a while hits all of them alike. Seeds count from the experiments' own.
+    Seeds are the outer loop, and each starts with another experiment, so that a machine that is
+    slow for a while slows all experiments alike. Seeds count from the experiments' own.
     """
-    made = []
-    for k in range(seeds):
-        for place in rotated(range(len(configs)), k):
-            train = configs[place].train
-            made.append((place, replace(configs[place], train=replace(train, seed=train.seed + k))))
-    return made
+
+    def reseeded(config: Experiment, k: int) -> Experiment:
+        return replace(config, train=replace(config.train, seed=config.train.seed + k))
+
+    places = range(len(configs))
+    return [(i, reseeded(configs[i], k)) for k in range(seeds) for i in rotated(places, k)]
 
 
 def rotated(items: Sequence[Anything], turn: int) -> list[Anything]:
-    """Return the items, beginning with another one at each turn.
+    """Return the items, starting with another one at each turn.
 
     Example:
         >>> rotated("abc", 1), rotated("abc", 3)
@@ -104,18 +83,16 @@ def run(
     overwrite: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> Outcome:
-    """Train what a configuration describes, on a GPU if there is one.
-
-    Started by torchrun, the processes share the work.
+    """Train what a configuration describes, on a GPU if there is one, on all processes of torchrun.
 
     Args:
         config: the experiment.
         folder: the run folder.
-        resume: go on with the run in the folder.
-        overwrite: delete the run in the folder and start anew.
-        listeners: who watches.
+        resume: resume the run in the folder.
+        overwrite: delete the run in the folder and start again.
+        listeners: receive every record.
     """
-    with join("cuda" if torch.cuda.is_available() else None) as world:
+    with join() as world:
         task, parts = build(config, world.device)
         return train(
             task,
@@ -130,7 +107,7 @@ def run(
 
 
 def describe(config: Experiment) -> dict[str, Any]:
-    """Return what a run folder says of its experiment."""
+    """Return the entries of ``config.json`` about an experiment."""
     return {
         "task": config.task,
         "optimizer": config.optimizer.name,
@@ -140,21 +117,18 @@ def describe(config: Experiment) -> dict[str, Any]:
 
 
 def experiment_of(folder: str | Path) -> Experiment:
-    """Read back the experiment of a run folder.
-
-    Args:
-        folder: a folder that :func:`run` has written to.
+    """Read the experiment of a run folder that :func:`run` has written.
 
     Raises:
-        RunFolderError: There is no run in the folder, or its ``config.json`` is damaged.
+        RunFolderError: If there is no run in the folder, or its ``config.json`` is damaged.
     """
-    content = _config(Path(folder))
+    content = read_config(Path(folder))
     path = Path(folder) / "config.json"
     if not isinstance(content.get("experiment"), dict):
-        raise RunFolderError(f"{path} was not written by `snopt train`: it names no experiment")
+        raise RunFolderError(f"{path} was not written by `snopt train`: it has no experiment.")
     try:
         config = from_dict(Experiment, content["experiment"])
-        # Defaults change between versions; settings that the optimizer does not have are moot.
+        # Defaults change between versions; settings that the optimizer does not have do not matter.
         unused = unused_settings(config.optimizer)
     except (ValueError, TypeError, AttributeError) as error:
         raise RunFolderError(
@@ -163,29 +137,13 @@ def experiment_of(folder: str | Path) -> Experiment:
     return replace(config, optimizer=replace(config.optimizer, **unused))
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise RunFolderError(
-            f"{folder} is not a run folder: there is no config.json in it; name the folder that "
-            "was given as --out"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} is damaged: {error}; start the run anew") from error
-    if not isinstance(content, dict):
-        raise RunFolderError(f"{path} is damaged: it is not a JSON object; start the run anew")
-    return content
-
-
 @dataclass(frozen=True)
 class Loaded:
-    """A model that was trained.
+    """A trained model.
 
     Attributes:
         model: the model, in evaluation mode and on the CPU.
-        iteration: updates that it has seen.
+        iteration: number of updates made.
         metrics: its validation metrics.
         config: the run's ``config.json``.
     """
@@ -200,17 +158,16 @@ def load(folder: str | Path, model: nn.Module | None = None, *, latest: bool = F
     """Load the model of a run: the one with the best validation metric.
 
     Args:
-        folder: a run folder.
-        model: a model to load the weights into. It is needed for a run that :func:`run` and
-            ``snopt train`` did not make; theirs is built from the run folder.
-        latest: load the latest checkpoint instead. A run without validation has no best model;
-            the latest one is loaded then.
+        folder: the run folder.
+        model: a model to load the weights into. It is needed for runs of your own tasks; the model
+            of :func:`run` and ``snopt train`` is built from the run folder.
+        latest: load the latest checkpoint instead, as for a run without validation.
 
     Raises:
-        RunFolderError: The folder holds no model, or one that does not fit.
+        RunFolderError: If the folder holds no model, or one that does not fit.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> from snopt.lab.recipes.catalogue import recipe
         >>> folder = tempfile.mkdtemp()
         >>> outcome = run(recipe("two_moons", "adam", "smoke"), folder)
@@ -219,7 +176,7 @@ def load(folder: str | Path, model: nn.Module | None = None, *, latest: bool = F
         (True, torch.Size([1, 2]))
     """
     folder = Path(folder)
-    config = _config(folder)
+    config = read_config(folder)
     state = None if latest else load_checkpoint(folder, best=True)
     state = state or load_checkpoint(folder)
     if state is None:
@@ -236,7 +193,7 @@ def load(folder: str | Path, model: nn.Module | None = None, *, latest: bool = F
 
 
 def _rebuilt(folder: Path, config: Mapping[str, Any]) -> nn.Module:
-    """Build the model of an experiment as it was before training."""
+    """Build the untrained model of an experiment."""
     if "experiment" not in config:
         raise RunFolderError(
             f"{folder} does not say how its model was built; build it and pass it: "
@@ -244,67 +201,52 @@ def _rebuilt(folder: Path, config: Mapping[str, Any]) -> nn.Module:
         )
     experiment = experiment_of(folder)
     spec = config.get("spec")
-    # Runs of earlier versions did not record what their examples are.
+    # Runs of earlier versions did not record the spec of their data.
     found = from_dict(Spec, spec) if spec else build_task(experiment).train.spec
     return build_model(experiment.model, experiment.solver, found)
 
 
 def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
-    """Read how an experiment ended that has run before.
-
-    Args:
-        config: the experiment.
-        folder: its run folder.
+    """Read the outcome of an experiment from its run folder.
 
     Returns:
-        The outcome; None if the run has not ended, or can be gone on with.
+        The outcome; None if the run has not ended, or can be resumed.
     """
     folder = Path(folder)
     if not (folder / "config.json").exists():
         return None
     if experiment_of(folder) != config:
-        raise ValueError(
-            f"{folder} holds a run with other settings; choose another --out, or remove it"
+        raise RunFolderError(
+            f"{folder} holds a run with other settings; choose another --out, or remove it."
         )
-    end = read_run(folder).records.end
-    if end is None or end.get("status") not in COMPLETE:
-        return None
+    end = read_run(folder).records.end or {}
     iteration, seconds = number(end.get("iteration")), number(end.get("seconds"))
-    if iteration is None or seconds is None:
-        return None  # The record is damaged; the checkpoint may not be.
+    if end.get("status") not in COMPLETE or iteration is None or seconds is None:
+        return None  # If the record is damaged, the checkpoint may not be.
     known = [value for *_, value in evaluations(folder, config.metric)]
-    choose = max if config.mode == "max" else min
-    return Outcome(
-        status=end["status"],
-        iteration=int(iteration),
-        seconds=seconds,
-        best=choose(known) if known else None,
-        last=_final(end.get("final")),
-        folder=folder,
-        message="read from its record",
-    )
+    best = (max if config.mode == "max" else min)(known, default=None)
+    last = _final(end.get("final"))
+    return Outcome(end["status"], int(iteration), seconds, best, last, folder, "already recorded")
 
 
 def _final(final: object) -> dict[str, dict[str, float]]:
-    """Return the final metrics of an end record, what is damaged left out."""
+    """Return the final metrics of an end record, without damaged ones."""
     splits = final.items() if isinstance(final, dict) else ()
     return {
-        str(split): {
-            str(name): value for name, value in metrics.items() if number(value) is not None
-        }
+        split: {name: value for name, value in metrics.items() if number(value) is not None}
         for split, metrics in splits
         if isinstance(metrics, dict)
     }
 
 
 def evaluations(folder: Path, metric: str) -> list[tuple[int, float, float]]:
-    """Read the validation metric of a run: iterations, seconds and values that are finite."""
+    """Read the finite values of a validation metric: iteration, seconds and value of each."""
     rows = read_run(folder).records.split("valid").table(metric).tolist()
     return [(int(iteration), seconds, value) for iteration, seconds, value in rows]
 
 
 def lengthened(config: Experiment, iterations: int | None, epochs: int | None) -> Experiment:
-    """Change how long an experiment takes; None for both leaves it as it is."""
+    """Change the length of an experiment; None for both leaves it."""
     if iterations is None and epochs is None:
         return config
     return replace(config, train=replace(config.train, iterations=iterations, epochs=epochs))

@@ -6,24 +6,25 @@ import difflib
 import types
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from snopt.base.errors import unknown
 from snopt.lab.config import Experiment
 from snopt.lab.optimizers import options
 
-__all__ = ["from_dict", "like", "parsed", "settings_of", "with_settings"]
-
 Frozen = TypeVar("Frozen")
 
 
 def from_dict(kind: type[Frozen], values: Mapping[str, Any]) -> Frozen:
-    """Make a configuration from nested dictionaries, as JSON has kept it.
+    """Make a configuration from nested dictionaries, as read from JSON.
 
     Args:
         kind: the dataclass to make.
-        values: its fields; those that it does not know are a mistake.
+        values: its fields by name.
+
+    Raises:
+        UnknownName: If the dataclass does not have a field.
 
     Example:
         >>> from snopt.lab.config import OptimizerConfig
@@ -38,7 +39,7 @@ def from_dict(kind: type[Frozen], values: Mapping[str, Any]) -> Frozen:
 
 
 def _revived(hint: Any, value: Any) -> Any:
-    """Undo what JSON did to a value: tuples became lists, dataclasses dictionaries."""
+    """Turn lists back into tuples and dictionaries into dataclasses."""
     if isinstance(hint, type) and is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r} is not a {hint.__name__}")
@@ -47,12 +48,12 @@ def _revived(hint: Any, value: Any) -> Any:
 
 
 def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
-    """Change fields of a configuration.
+    """Return a configuration with some settings changed.
 
     Args:
-        config: where to start from.
-        settings: ``"section.name=value"``, for example ``"train.batch_size=64"``; without a
-            section it is the optimizer's: ``"lr=0.01"``.
+        config: the configuration.
+        settings: ``"section.name=value"``, for example ``"train.batch_size=64"``. Settings of the
+            optimizer need no section: ``"lr=0.01"``.
 
     Example:
         >>> from snopt.lab.recipes.catalogue import recipe
@@ -67,7 +68,7 @@ def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise ValueError(f"{setting!r} is no setting: write key=value, for example lr=0.01")
+            raise ValueError(f"{setting!r} is not a setting; write key=value, for example lr=0.01")
         config = _changed(config, key.strip(), text.strip())
     return config
 
@@ -75,7 +76,7 @@ def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
 def settings_of(config: Experiment) -> dict[str, Any]:
     """Return every setting that :func:`with_settings` can change, with its value.
 
-    Those of the optimizer come first and without a section, its own options among them.
+    Those of the optimizer come first and without a section, including its own options.
 
     Example:
         >>> from snopt.lab.recipes.catalogue import recipe
@@ -83,30 +84,20 @@ def settings_of(config: Experiment) -> dict[str, Any]:
         >>> settings["lr"], settings["betas"], settings["model.width"]
         (0.01, (0.9, 0.999), 64)
     """
-    optimizer = {name: value for name, value in _leaves(config, "optimizer") if name != "options"}
-    return {
-        **optimizer,
-        **options(config.optimizer.name),
-        **dict(config.optimizer.options),
-        **{
-            f"{section}.{name}": value
-            for section in (field.name for field in fields(config))
-            if section != "optimizer" and is_dataclass(getattr(config, section))
-            for name, value in _leaves(config, section)
-        },
-    }
-
-
-def _leaves(config: Experiment, section: str) -> list[tuple[str, Any]]:
-    part = getattr(config, section)
-    return [(field.name, getattr(part, field.name)) for field in fields(part)]
+    optimizer = config.optimizer
+    found = {**vars(optimizer), **options(optimizer.name), **dict(optimizer.options)}
+    del found["options"]
+    for section, part in vars(config).items():
+        if is_dataclass(part) and section != "optimizer":
+            found |= {f"{section}.{name}": value for name, value in vars(part).items()}
+    return found
 
 
 def _changed(config: Experiment, key: str, text: str) -> Experiment:
     key = key.removeprefix("optimizer.")
     valid = settings_of(config)
     if key not in valid:
-        # Without its section, or misspelt: look at the last part alone.
+        # Without its section, or misspelt: compare the last part alone.
         names = {other.rpartition(".")[2] for other in valid}
         leaves = difflib.get_close_matches(key.rpartition(".")[2], names)
         near = [other for other in valid if other.rpartition(".")[2] in leaves]
@@ -125,30 +116,26 @@ def _changed(config: Experiment, key: str, text: str) -> Experiment:
 
 
 def like(default: Any, text: str, key: str) -> Any:
-    """Read a value of the type of a default; anything plain if the default is None.
+    """Parse a value of the type of a default, or ``none``; any plain type if the default is None.
 
     Example:
         >>> like((0.9, 0.999), "0.9,0.99", "betas"), like(None, "4", "foreach")
         ((0.9, 0.99), 4)
     """
-    if text.lower() == "none":
-        return None
+    hints: dict[type, Any] = {type(None): int | float | bool | str, int: int | float}
+    hint = hints.get(type(default), type(default))
     if isinstance(default, tuple):
-        return tuple(like(0.0, word, key) for word in text.split(","))
-    kinds = {type(None): (int, float, bool, str), int: (int, float)}
-    for kind in kinds.get(type(default), ()):
-        with suppress(ValueError):
-            return parsed(kind, text, key)
-    return parsed(type(default), text, key)
+        hint = types.GenericAlias(tuple, (float,) * len(default))
+    return parsed(hint | None, text, key)
 
 
 def parsed(hint: Any, text: str, key: str) -> Any:
-    """Read a value of a given type.
+    """Parse a value of a given type.
 
     Args:
-        hint: the type: numbers, strings, booleans, literals, tuples of them, or None among them.
-        text: what was written.
-        key: whose value it is, for the error.
+        hint: the type: numbers, strings, booleans, literals, tuples of them, or a union.
+        text: the value as text.
+        key: name of the setting, for the error message.
 
     Example:
         >>> parsed(int | None, "none", "examples"), parsed(tuple[int, ...], "3,4", "milestones")
@@ -162,21 +149,25 @@ def parsed(hint: Any, text: str, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if text.lower() == "none" and type(None) in choices:
             return None
-        hint = next(choice for choice in choices if choice is not type(None))
-        return parsed(hint, text, key)
+        *first, last = (choice for choice in choices if choice is not type(None))
+        for choice in first:
+            with suppress(ValueError):
+                return parsed(choice, text, key)
+        return parsed(last, text, key)
     if origin is Literal:
         if text not in choices:
             raise unknown(key, text, choices)
         return text
     if origin is tuple:
         words = [word for word in text.split(",") if word]
-        kinds = [choices[0]] * len(words) if choices[-1] is Ellipsis else choices
+        kinds = (choices[0],) * len(words) if choices[-1] is Ellipsis else choices
+        if len(words) != len(kinds):
+            raise ValueError(f"{key}={text}: {len(kinds)} values with commas are needed")
         return tuple(parsed(kind, word, key) for kind, word in zip(kinds, words, strict=True))
-    if hint is bool and text.lower() in ("true", "false", "yes", "no", "1", "0"):
-        return text.lower() in ("true", "yes", "1")
     try:
-        if hint is bool:
-            raise ValueError(text)
-        return hint(text)
-    except ValueError as error:
+        return BOOLEANS[text.lower()] if hint is bool else hint(text)
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{key}={text}: {text!r} is not of type {hint.__name__}") from error
+
+
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -1,10 +1,10 @@
-"""A search for settings: trials in a shared Optuna study that several processes can join.
+"""Hyperparameter search: trials in a shared Optuna study that several processes can join.
 
-All trials are queued first, each with its point of the grid, or without one where the sampler
-chooses: two workers can draw the same point from Optuna's ``GridSampler``.
+All trials are queued first, each with its point of the grid, or without one if the sampler
+chooses. (Two workers can draw the same point from Optuna's ``GridSampler``.)
 
-While a trial runs, its process counts up a number in the study. If the number stands still, the
-process is dead unless it holds the lock of its run folder, and the trial is queued again.
+While a trial runs, its process increments a counter in the study. A process whose counter stops and
+that does not hold the lock of its run folder is dead, and its trial is queued again at its point.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,36 +23,36 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from filelock import FileLock
 
+from snopt.base.errors import InvalidOption
 from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.run import Run, Watch
 from snopt.lab.recipes.settings import from_dict
 from snopt.lab.train import FolderInUse
 from snopt.lab.train.folder import in_use
+from snopt.lab.train.task import at_least
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial, Trial
 
-__all__ = ["Result", "SweepConfig", "Tally", "open_study", "results", "tally", "work"]
-
-#: How often a trial is retried whose process died: the trial may be the cause. Ctrl-C is not.
+#: Retries of a trial whose process died, because the trial may be the cause. Ctrl-C does not count.
 RETRIES = 2
 
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """What is searched, and where the study is kept.
+    """What is searched, and where the study is stored.
 
     Attributes:
         base: the experiment whose learning rate and weight decay are varied.
-        out: folder of the trials' run folders, and of the default study.
-        search: the paper's ``"grid"``, or ``"tpe"``: Optuna's sampler chooses.
-        trials: how many; all of the grid if not given, and 30 for ``"tpe"``.
-        storage: address of the study's database; an SQLite file in ``out`` if not given.
-        heartbeat: seconds between signs of life; a process without one for twice as long counts
-            as dead, unless its run folder is locked.
+        out: parent of the trials' run folders.
+        search: the paper's ``"grid"``, or Optuna's ``"tpe"`` sampler.
+        trials: number of trials; default the whole grid, or 30 for ``"tpe"``.
+        storage: URL of the study's database; default an SQLite file in ``out``.
+        heartbeat: seconds between heartbeats. A process without one for twice as long counts as
+            dead, unless its run folder is locked.
     """
 
     base: Experiment
@@ -62,28 +63,24 @@ class SweepConfig:
     heartbeat: int = 30
 
     def __post_init__(self) -> None:
-        for name in ("trials", "heartbeat"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1.")
+        at_least(self, trials=1, heartbeat=1)
 
     @property
     def name(self) -> str:
-        """The study's name: sweeps of one storage with the same name are one sweep."""
+        """Name of the study; sweeps of one storage with the same name are one sweep."""
         base = self.base
         return f"{base.task}-{base.optimizer.name}-{base.scale}-{self.search}"
 
     @property
     def url(self) -> str:
-        """Address of the study's database."""
+        """URL of the study's database."""
         return self.storage or f"sqlite:///{(self.out / 'study.db').absolute()}"
 
     def plan(self) -> list[dict[str, float]]:
-        """List the points to try; an empty one is for the sampler to choose."""
+        """Return the points to try; the sampler chooses an empty one."""
         if self.search == "tpe":
             return [{} for _ in range(self.trials or 30)]
-        points = grid(self.base.optimizer.name)
-        return points[: self.trials]
+        return grid(self.base.optimizer.name)[: self.trials]
 
 
 def open_study(config: SweepConfig) -> Study:
@@ -102,7 +99,7 @@ def open_study(config: SweepConfig) -> Study:
         study = optuna.load_study(**options)
         _await_plan(study, config)
     study.set_user_attr("experiment", asdict(config.base))
-    # Trials that the creator of the study did not get to are added here.
+    # Add the trials that the creator of the study has not queued.
     plan = config.plan()
     for index in range(len(_latest(study)), len(plan)):
         study.enqueue_trial(plan[index], user_attrs={"plan": index})
@@ -115,42 +112,38 @@ def _await_plan(study: Study, config: SweepConfig) -> None:
     until = time.monotonic() + 2 * config.heartbeat
     while "planned" not in study.user_attrs and time.monotonic() < until:
         time.sleep(0.2)
-    # JSON has turned tuples into lists; compare what both would be made of.
     theirs = study.user_attrs.get("experiment")
     if theirs is not None and from_dict(Experiment, theirs) != config.base:
         raise ValueError(
             f"the study {study.study_name!r} in {config.url} was started with other settings; "
-            "use the same ones to join it, or another --out or --storage for a new sweep"
+            "use the same ones to join it, or another --out or --storage for a new sweep."
         )
 
 
 def _storage(config: SweepConfig) -> RDBStorage:
-    """Open the database; processes that make its tables at the same moment get out of step."""
-    from sqlalchemy.exc import DBAPIError
-
-    for pause in (0.2, 0.5, 1.0, 2.0):
-        try:
-            return _open_storage(config)
-        except DBAPIError:
-            time.sleep(pause)
-    return _open_storage(config)
-
-
-def _open_storage(config: SweepConfig) -> RDBStorage:
+    """Open the database. Processes that create its tables at the same time may fail; try again."""
     from optuna.storages import RDBStorage
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, DBAPIError
 
-    return RDBStorage(
-        config.url,
-        # SQLite allows one writer at a time; the others wait instead of failing.
-        engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in config.url else None,
-    )
+    try:
+        make_url(config.url).get_dialect()
+    except ArgumentError as error:
+        raise InvalidOption(f"storage {config.url!r} is not a database URL: {error}.") from error
+    # SQLite allows one writer at a time; the others wait instead of failing.
+    waiting = {"connect_args": {"timeout": 60}} if "sqlite" in config.url else None
+    for pause in (0.2, 0.5, 1.0, 2.0):
+        with suppress(DBAPIError):
+            return RDBStorage(config.url, engine_kwargs=waiting)
+        time.sleep(pause)
+    return RDBStorage(config.url, engine_kwargs=waiting)
 
 
 def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> None:
-    """Take trials from the study until all are done.
+    """Run trials of the study until all are done.
 
-    When none is left but other processes still work, it waits, to retry the trial of a process that
-    dies.
+    When none is left but other processes are still running theirs, wait, to retry the trial of a
+    process that dies.
 
     Args:
         config: the sweep.
@@ -162,17 +155,17 @@ def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> Non
         with FileLock(config.out / "queue.lock"):
             _fail_dead(config, study, seen)
             _requeue(config, study)
-            count = tally(study)
-            trial = study.ask() if count.waiting else None
+            states = tally(study)
+            trial = study.ask() if states["WAITING"] else None
         if trial is not None:
             _attempt(config, study, trial, watch)
-        elif count.running:
+        elif states["RUNNING"]:
             time.sleep(min(1.0, config.heartbeat))
         else:
             return
 
 
-# The latest sign of life of a trial, and when it was first seen.
+# The latest heartbeat of a trial, and when this process first saw it.
 Seen: TypeAlias = dict[int, tuple[object, float]]
 
 
@@ -182,7 +175,7 @@ def _fail_dead(config: SweepConfig, study: Study, seen: Seen) -> None:
         if trial.state.name != "RUNNING":
             continue
         beat = trial.user_attrs.get("beat")
-        if seen.get(trial.number, (None, 0.0))[0] != beat or trial.number not in seen:
+        if trial.number not in seen or seen[trial.number][0] != beat:
             seen[trial.number] = (beat, time.monotonic())
         silent = time.monotonic() - seen[trial.number][1] > 2 * config.heartbeat
         if (silent or _died_here(trial)) and not in_use(_folder(config, plan)):
@@ -190,21 +183,19 @@ def _fail_dead(config: SweepConfig, study: Study, seen: Seen) -> None:
 
 
 def _died_here(trial: FrozenTrial) -> bool:
-    """Tell whether a trial's process was one of this machine and is gone."""
+    """Tell whether a trial's process ran on this machine and has ended."""
     host, _, pid = str(trial.user_attrs.get("process", "")).rpartition(":")
     if host != socket.gethostname():
         return False
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
 def _requeue(config: SweepConfig, study: Study) -> None:
-    """Queue the trials again that were interrupted, or whose process died not too often."""
+    """Queue again the trials that were interrupted, or whose process died not too often."""
     points = config.plan()
     for plan, trial in _latest(study).items():
         if trial.state.name != "FAIL" or "note" in trial.user_attrs:
@@ -212,13 +203,13 @@ def _requeue(config: SweepConfig, study: Study) -> None:
         crashed = "interrupted" not in trial.user_attrs
         crashes = trial.user_attrs.get("crashes", 0) + crashed
         if crashes <= RETRIES:
-            # A process that is killed between two draws leaves a part of its point.
+            # A process that is killed between two draws leaves part of its point.
             point = (points[plan] if plan < len(points) else {}) or trial.params
             study.enqueue_trial(point, user_attrs={"plan": plan, "crashes": crashes})
 
 
 def _tell(study: Study, trial: Trial | int, *args: Any, **values: Any) -> None:
-    """Tell the study how a trial ended, unless another process has done so."""
+    """Record how a trial ended, unless another process has done so."""
     with suppress(ValueError, _optuna().exceptions.UpdateFinishedTrialError):
         study.tell(trial, *args, **values)
 
@@ -228,13 +219,13 @@ def _folder(config: SweepConfig, plan: int) -> Path:
 
 
 def _attempt(config: SweepConfig, study: Study, trial: Trial, watch: Watch) -> None:
-    """Run one trial and tell the study how it ended."""
+    """Run one trial and record how it ended."""
     states = _optuna().trial.TrialState
-    if "plan" not in trial.user_attrs:  # another process took the last trial first
+    if "plan" not in trial.user_attrs:  # Another process took the last trial first.
         _tell(study, trial, state=states.PRUNED)
         return
     try:
-        with _signs_of_life(trial, config.heartbeat):
+        with _heartbeat(trial, config.heartbeat):
             best = _objective(config, watch, trial)
     except KeyboardInterrupt:
         _note(trial, "interrupted", True)
@@ -257,8 +248,8 @@ def _note(trial: Trial, name: str, value: object) -> None:
 
 
 @contextmanager
-def _signs_of_life(trial: Trial, every: float) -> Iterator[None]:
-    """Count up a number of the trial while the process works on it."""
+def _heartbeat(trial: Trial, every: float) -> Iterator[None]:
+    """Increment the counter of a trial while the process runs it."""
     done = threading.Event()
     trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
 
@@ -266,7 +257,7 @@ def _signs_of_life(trial: Trial, every: float) -> Iterator[None]:
         beat = 0
         while not done.wait(every):
             beat += 1
-            with suppress(Exception):  # the next one may get through
+            with suppress(Exception):  # The next one may succeed.
                 trial.set_user_attr("beat", beat)
 
     thread = threading.Thread(target=count, daemon=True)
@@ -279,7 +270,7 @@ def _signs_of_life(trial: Trial, every: float) -> Iterator[None]:
 
 
 def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
-    """Run one trial; what it returns is the best validation metric."""
+    """Run one trial; return the best validation metric."""
     folder = _folder(config, trial.user_attrs["plan"])
     trial.set_user_attr("folder", str(folder))
     run = Run(suggested(config, trial), folder)
@@ -288,7 +279,7 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
             outcome = run.finish(watch)
             break
         except FolderInUse:
-            # A process that was taken for dead goes on with the same trial; its record will do.
+            # A process that was taken for dead still runs the same trial; wait for its record.
             time.sleep(1.0)
     if outcome.status == "interrupted":
         raise KeyboardInterrupt
@@ -299,9 +290,9 @@ def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
 
 
 def suggested(config: SweepConfig, trial: Trial) -> Experiment:
-    """Draw the settings of a trial; those of a grid are fixed beforehand.
+    """Return the experiment with the settings of a trial.
 
-    Examples are held out for validation, whatever the experiment says: they are what chooses.
+    Validation examples are always held out, because they select the best trial.
     """
     base = config.base
     points = grid(base.optimizer.name)
@@ -315,74 +306,26 @@ def suggested(config: SweepConfig, trial: Trial) -> Experiment:
     return replace(base, data=replace(base.data, hold_out=True), optimizer=optimizer)
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How many of the planned trials are in which state; each is counted once.
-
-    Attributes:
-        planned: trials of the plan.
-        done: ended with a value.
-        failed: ended with an error, or lost too often.
-        running: being run by some process.
-        waiting: not begun.
-    """
-
-    planned: int
-    done: int
-    failed: int
-    running: int
-    waiting: int
+def tally(study: Study) -> Counter[str]:
+    """Count the planned trials by state: COMPLETE, FAIL, RUNNING or WAITING."""
+    return Counter(trial.state.name for trial in _latest(study).values())
 
 
-def tally(study: Study) -> Tally:
-    """Count the trials of a sweep."""
-    states = [trial.state.name for trial in _latest(study).values()]
-    return Tally(
-        len(states),
-        done=states.count("COMPLETE"),
-        failed=states.count("FAIL"),
-        running=states.count("RUNNING"),
-        waiting=states.count("WAITING"),
-    )
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of one trial of the plan.
-
-    Attributes:
-        settings: what was tried.
-        value: the best validation metric; None if it failed.
-        state: Optuna's word for it.
-        note: how it ended.
-        folder: its run folder.
-    """
-
-    settings: dict[str, float]
-    value: float | None
-    state: str
-    note: str
-    folder: str
-
-
-def results(study: Study) -> list[Result]:
-    """List the planned trials, the best first, failed ones last."""
+def results(study: Study) -> list[FrozenTrial]:
+    """Return the planned trials, the best first, failed ones last."""
     sign = -1.0 if study.direction.name == "MAXIMIZE" else 1.0
-    rows = [
-        Result(
-            trial.params,
-            trial.value,
-            trial.state.name,
-            trial.user_attrs.get("note", "lost: its process died"),
-            trial.user_attrs.get("folder", ""),
-        )
-        for trial in _latest(study).values()
-    ]
-    return sorted(rows, key=lambda row: math.inf if row.value is None else sign * row.value)
+    trials = _latest(study).values()
+    return sorted(trials, key=lambda trial: math.inf if trial.value is None else sign * trial.value)
+
+
+def note(trial: FrozenTrial) -> str:
+    """Return the first line of why a trial failed."""
+    reason: str = trial.user_attrs.get("note", "its process died")
+    return reason.splitlines()[0]
 
 
 def _latest(study: Study) -> dict[int, FrozenTrial]:
-    """The attempt at each trial of the plan that counts: a complete one, else the latest."""
+    """Return the attempt that counts for each planned trial: a complete one, else the latest."""
     found: dict[int, FrozenTrial] = {}
     for trial in study.trials:
         plan = trial.user_attrs.get("plan")

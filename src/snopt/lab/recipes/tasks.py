@@ -1,4 +1,4 @@
-"""What the experiments learn: to tell classes apart, or a density."""
+"""The tasks of the recipes: classification and density estimation."""
 
 from __future__ import annotations
 
@@ -13,21 +13,10 @@ from snopt.lab.data import Batch, Dataset
 from snopt.lab.recipes.pictures import density_pictures, flow_pictures
 from snopt.models import CNF
 
-__all__ = ["Classification", "Density"]
-
 
 @dataclass
 class _Learned:
-    """Parts of a data set to learn from, to choose by and to report on.
-
-    Attributes:
-        name: what the task is called.
-        train: examples to learn from.
-        valid: examples to choose by.
-        test: examples to report on; None if nothing is to be reported.
-        metric: what it is judged by.
-        mode: whether more or less of that is better.
-    """
+    """The splits of a data set; see :class:`snopt.lab.train.Task`."""
 
     name: str
     train: Dataset
@@ -38,7 +27,7 @@ class _Learned:
 
 
 class Classification(_Learned):
-    """Classes of images, series or points: cross-entropy, and accuracy."""
+    """Classification of images, series or points, with cross-entropy and accuracy."""
 
     metric = "accuracy"
     mode = "max"
@@ -48,40 +37,40 @@ class Classification(_Learned):
         return functional.cross_entropy(logits(model, batch), labels(batch))
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        """Return the mean cross-entropy and the accuracy, a share of 1."""
+        """Return the mean cross-entropy and the accuracy, between 0 and 1."""
         scores = logits(model, batch)
         right = scores.argmax(dim=1) == labels(batch)
         loss = functional.cross_entropy(scores, labels(batch))
         return {"loss": loss, "accuracy": right.float().mean()}
 
     def picture(self, model: nn.Module) -> dict[str, dict[str, Any]]:
-        """Draw the flow, if the model is one of points or vectors."""
+        """Return pictures of the flow, if the model is a flow of points or vectors."""
         shown = (self.test or self.valid).take(300).tensors
         return flow_pictures(model, shown.x, labels(shown))
 
 
 class Density(_Learned):
-    """The density of points: negative log-likelihood, in nats."""
+    """Density estimation by negative log-likelihood, in nats."""
 
     metric = "nll"
     mode = "min"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the mean negative log-likelihood, and the regularisers that the model has."""
+        """Return the mean negative log-likelihood plus the model's regularisers."""
         return _cnf(model).loss(batch.x)
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        """Return the mean negative log-likelihood, as the loss and by its name."""
+        """Return the mean negative log-likelihood as ``loss`` and ``nll``."""
         nll = -_cnf(model).log_prob(batch.x).mean()
         return {"loss": nll, "nll": nll}
 
     def picture(self, model: nn.Module) -> dict[str, dict[str, Any]]:
-        """Draw the density, if it is one of the plane."""
+        """Return pictures of the density, if it is two-dimensional."""
         return density_pictures(_cnf(model), (self.test or self.valid).take(1000).tensors.x)
 
 
 def logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Call a classifier: series come with their times, lengths and gaps."""
+    """Call a classifier; series also pass their times, lengths and mask."""
     if batch.lengths is None:
         scores: Tensor = model(batch.x)
     else:
@@ -90,13 +79,13 @@ def logits(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def labels(batch: Batch) -> Tensor:
-    """Return the classes of a batch, which must have some."""
+    """Return the labels of a batch, which must have them."""
     if batch.y is None:
-        raise ValueError("these examples have no labels; use them for a density instead")
+        raise ValueError("these examples have no labels; estimate a density instead.")
     return batch.y
 
 
 def _cnf(model: nn.Module) -> CNF:
     if not isinstance(model, CNF):
-        raise TypeError(f"a {type(model).__name__} has no density; use a snopt.models.CNF")
+        raise TypeError(f"a {type(model).__name__} has no density; use a snopt.models.CNF.")
     return model

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import re
+import io
+import shutil
+import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import nn
 
 from snopt.lab.train.folder import (
     FORMAT,
+    FolderLock,
     RunFolderError,
-    create,
+    environment,
+    read_config,
+    replace_bytes,
     replace_text,
-    sync_folder,
+    write_json,
     writing,
 )
-from snopt.lab.train.parallel import World
+from snopt.lab.train.parallel import ALONE, World
+from snopt.lab.train.record import read_records, rewind
 from snopt.lab.train.seeding import seed_all, set_rng_state
-from snopt.lab.train.task import Metrics, Parts, Progress
-
-__all__ = [
-    "capture",
-    "check_readable",
-    "checkpoints",
-    "latest_usable",
-    "load_checkpoint",
-    "restore",
-    "save_best",
-    "save_checkpoint",
-    "set_aside",
-]
+from snopt.lab.train.task import Parts, Progress
 
 # -------------------------------------------------------------------------------- state
 
@@ -45,14 +37,7 @@ __all__ = [
 def capture(
     parts: Parts, progress: Progress, rng: list[dict[str, Any]], run: str
 ) -> dict[str, Any]:
-    """Return the content of a checkpoint, tensors and plain values.
-
-    Args:
-        parts: The model and its optimizers.
-        progress: How far the run is.
-        rng: The state of the random numbers of every process.
-        run: The identity of the run.
-    """
+    """Return the content of a checkpoint; ``rng`` is the random state of every process."""
     return {
         "format": FORMAT,
         "run": run,
@@ -74,16 +59,10 @@ def _kinds(parts: Parts) -> list[str]:
 
 
 def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> None:
-    """Restore parts and random numbers from a checkpoint.
-
-    Args:
-        state: From :func:`capture`.
-        parts: Built in the same way as the parts that were saved.
-        world: The processes.
-        seed: For processes that the saved run did not have.
+    """Restore parts and random numbers; ``seed`` is for processes that the saved run did not have.
 
     Raises:
-        RunFolderError: The checkpoint belongs to other parts.
+        RunFolderError: If the checkpoint belongs to other parts.
     """
     if state["kinds"] != _kinds(parts):
         raise RunFolderError(
@@ -114,8 +93,6 @@ def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Non
 #: A checkpoint to resume from, or the model with the best validation metric.
 Sort: TypeAlias = Literal["step", "best"]
 
-NAME = re.compile(r"(?:step|best)-(\d{8,})\.pt")
-
 
 def iteration_of(path: Path) -> int:
     """Return the iteration in a checkpoint's name.
@@ -124,14 +101,13 @@ def iteration_of(path: Path) -> int:
         >>> iteration_of(Path("step-00000120.pt"))
         120
     """
-    found = NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1
+    return int(path.stem.partition("-")[2])
 
 
 def checkpoints(folder: Path, sort: Sort = "step") -> list[Path]:
     """Return the checkpoints of a run folder, oldest first."""
     found = (folder / "checkpoints").glob(f"{sort}-*.pt")
-    return sorted((path for path in found if iteration_of(path) >= 0), key=iteration_of)
+    return sorted((p for p in found if p.stem.partition("-")[2].isdecimal()), key=iteration_of)
 
 
 def checksum_of(path: Path) -> Path:
@@ -139,84 +115,26 @@ def checksum_of(path: Path) -> Path:
     return path.with_name(path.name + ".sha256")
 
 
-class _Hashing:
-    """A file that computes the checksum of what is written to it, and keeps the first error."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.sha = file, hashlib.sha256()
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        self.sha.update(data)
-        try:
-            return self.file.write(data)
-        except OSError as error:
-            # torch would raise a RuntimeError about positions instead.
-            self.error = error
-            raise
-
-    def flush(self) -> None:
-        self.file.flush()
-
-
-def _write_state(path: Path, state: dict[str, Any]) -> str:
-    """Write a state and flush it to disk; return its checksum."""
-    with create(path) as file:
-        hashing = _Hashing(file)
-        try:
-            torch.save(state, hashing)  # type: ignore[arg-type]
-        except RuntimeError:
-            if hashing.error is not None:
-                raise hashing.error from None
-            raise
-        file.flush()
-        os.fsync(file.fileno())
-    return hashing.sha.hexdigest()
-
-
-def _save(folder: Path, sort: Sort, iteration: int, state: dict[str, Any]) -> Path:
-    """Write a checkpoint under another name, flush it to disk and rename it.
+def save_checkpoint(
+    folder: Path, iteration: int, state: dict[str, Any], keep: int, sort: Sort = "step"
+) -> Path:
+    """Write a checkpoint and remove old ones of its sort.
 
     At any moment, also after a power failure, a file called ``*.pt`` is a complete checkpoint with
     its checksum.
-    """
-    path = folder / "checkpoints" / f"{sort}-{iteration:08d}.pt"
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        with writing(path):
-            path.parent.mkdir(exist_ok=True)
-            sha = _write_state(beside, state)
-            # The checksum comes first: a checkpoint never lacks one.
-            replace_text(checksum_of(path), f"{sha}  {path.name}\n")
-            beside.replace(path)
-            sync_folder(path.parent)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise
-    return path
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
-        checksum_of(path).unlink()
-
-
-def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: int) -> Path:
-    """Write a checkpoint and remove old ones.
 
     Args:
-        folder: The run folder.
-        iteration: Updates made so far; part of the file's name.
-        state: Tensors and plain values.
-        keep: How many checkpoints to keep, this one included.
+        folder: the run folder.
+        iteration: updates made so far; part of the file's name.
+        state: tensors and plain values.
+        keep: how many checkpoints to keep, including this one.
+        sort: which checkpoints.
 
     Returns:
         The file.
 
     Raises:
-        RunFolderError: It cannot be written; older checkpoints are untouched.
+        RunFolderError: If it cannot be written; older checkpoints are untouched.
 
     Example:
         >>> import tempfile
@@ -226,19 +144,18 @@ def save_checkpoint(folder: Path, iteration: int, state: dict[str, Any], keep: i
         >>> path.name, [p.name for p in checkpoints(folder)]
         ('step-00000003.pt', ['step-00000002.pt', 'step-00000003.pt'])
     """
-    path = _save(folder, "step", iteration, state)
-    for old in checkpoints(folder)[:-keep]:
-        _remove(old)
+    path = folder / "checkpoints" / f"{sort}-{iteration:08d}.pt"
+    data = io.BytesIO()
+    torch.save(state, data)
+    checksum = f"{hashlib.sha256(data.getbuffer()).hexdigest()}  {path.name}\n"
+    # The checksum gets its name first, so that a checkpoint never lacks one.
+    replace_bytes(path, data.getbuffer(), lambda: replace_text(checksum_of(path), checksum))
+    others = [other for other in checkpoints(folder, sort) if other != path]
+    for old in others[: max(0, len(others) - keep + 1)]:
+        with suppress(OSError):
+            old.unlink()
+            checksum_of(old).unlink()
     return path
-
-
-def save_best(folder: Path, iteration: int, model: nn.Module, metrics: Metrics, run: str) -> None:
-    """Write the model with the best validation metric, in place of the one before."""
-    state = {"format": FORMAT, "run": run, "iteration": iteration, "metrics": metrics}
-    path = _save(folder, "best", iteration, {**state, "model": model.state_dict()})
-    for other in checkpoints(folder, "best"):
-        if other != path:
-            _remove(other)
 
 
 # What every checkpoint contains. Those of earlier versions have no format and no identity.
@@ -250,15 +167,12 @@ BEST_ENTRIES: dict[str, type] = {"iteration": int, "model": dict, "metrics": dic
 
 
 def _read(path: Path, run: str | None = None) -> dict[str, Any]:
-    """Read a checkpoint and check that it is whole, and one of this run if that is known."""
+    """Read a checkpoint; check that it is complete, and one of this run if that is known."""
     expected = checksum_of(path).read_text("utf-8").split()[0]
-    sha = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            sha.update(chunk)
-    if sha.hexdigest() != expected:
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != expected:
         raise ValueError("its checksum differs from the one that was written")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
         raise ValueError("it is not a checkpoint")
     if state.get("format", FORMAT) != FORMAT:
@@ -281,24 +195,23 @@ def latest_usable(
     *,
     sort: Sort = "step",
     use: Callable[[dict[str, Any]], None] = lambda state: None,
-    world: World | None = None,
+    world: World = ALONE,
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Read the latest checkpoint that can be used.
 
     Args:
-        folder: The run folder; the first process reads it.
-        run: The identity of the run, None if it is not known.
-        sort: Which checkpoints.
-        use: Does something with the checkpoint. If it raises, the one before is tried.
-        world: The processes.
+        folder: the run folder; the first process reads it.
+        run: the identity of the run, None if it is not known.
+        sort: which checkpoints.
+        use: called with the checkpoint; if it raises, the one before is tried.
+        world: the processes.
 
     Returns:
-        The checkpoint, None if there is none; and one sentence per checkpoint that is no use.
+        The checkpoint, None if there is none; and one sentence per checkpoint that was skipped.
 
     Raises:
-        RunFolderError: There are checkpoints, and none can be used.
+        RunFolderError: If there are checkpoints, and none can be used.
     """
-    world = world or World()
     complaints: list[str] = []
     misfit: RunFolderError | None = None
     for path in reversed(world.from_first(lambda: checkpoints(folder, sort))):
@@ -324,8 +237,8 @@ def load_checkpoint(folder: str | Path, *, best: bool = False) -> dict[str, Any]
     """Read a checkpoint of a run folder; a damaged one is skipped with a warning.
 
     Args:
-        folder: The run folder.
-        best: The model with the best validation metric instead of the latest checkpoint.
+        folder: the run folder.
+        best: read the model with the best validation metric instead of the latest checkpoint.
 
     Returns:
         The checkpoint, on the CPU: ``"model"`` is the model's state, ``"iteration"`` the number of
@@ -334,7 +247,8 @@ def load_checkpoint(folder: str | Path, *, best: bool = False) -> dict[str, Any]
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> save_best(folder, 10, torch.nn.Linear(1, 1), {"loss": 0.5}, run="")
+        >>> state = {"iteration": 10, "model": {}, "metrics": {"loss": 0.5}}
+        >>> path = save_checkpoint(folder, 10, state, keep=1, sort="best")
         >>> load_checkpoint(folder, best=True)["metrics"]
         {'loss': 0.5}
     """
@@ -363,3 +277,120 @@ def set_aside(folder: Path, after: int) -> None:
             with writing(path):
                 path.replace(path.with_name(path.name + ".damaged"))
                 checksum_of(path).unlink(missing_ok=True)
+
+
+# --------------------------------------------------------------- starting and resuming
+
+#: Settings that decide the order of the data, and so must not change when a run is resumed.
+FIXED = ("seed", "batch_size")
+
+
+def open_run(
+    lock: FolderLock,
+    parts: Parts,
+    settings: dict[str, Any],
+    world: World,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> tuple[Progress | None, list[str]]:
+    """Lock the run folder and make it that of a new or a resumed run.
+
+    Args:
+        lock: the lock of the folder.
+        parts: restored from the latest usable checkpoint.
+        settings: the content of ``config.json``; receives the identity of the run.
+        world: the processes.
+        resume: resume the run in the folder.
+        overwrite: delete the run in the folder.
+
+    Returns:
+        How far the run is, None if it starts; and one sentence per checkpoint that was skipped.
+    """
+    known = world.from_first(lambda: _claim(lock, settings, resume, overwrite))
+    state, complaints = None, list[str]()
+    if resume:
+        seed = settings["train"]["seed"]
+        state, complaints = latest_usable(
+            lock.folder, known, use=lambda state: restore(state, parts, world, seed), world=world
+        )
+    reached = None if state is None else Progress(**state["progress"])
+    settings |= {"run": known or (state or {}).get("run") or uuid.uuid4().hex, "format": FORMAT}
+    world.from_first(lambda: _prepare(lock, settings, world, reached, resume))
+    return reached, complaints
+
+
+def _claim(
+    lock: FolderLock, settings: Mapping[str, Any], resume: bool, overwrite: bool
+) -> str | None:
+    """Lock a folder and check that the run may use it; nothing else in the folder changes yet.
+
+    Returns:
+        The identity of the run to resume; None for a new run, or if it is not known.
+    """
+    folder = lock.folder
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock.acquire()
+    before = dict[str, Any]()
+    with suppress(RunFolderError):
+        before = read_config(folder)
+    if not isinstance(before.get("train"), dict):
+        before = {}  # Damaged, or not ours.
+    if resume:
+        _check_same(folder, before, settings["train"])
+        identity = before.get("run")
+        return identity if isinstance(identity, str) else None
+    foreign = not before and (folder / "config.json").exists()
+    if not overwrite and (foreign or _holds_run(folder)):
+        raise RunFolderError(
+            f"{folder} already holds a run; resume it (resume=True, --resume), delete it "
+            "(overwrite=True, --overwrite), or choose another folder."
+        )
+    return None
+
+
+def _holds_run(folder: Path) -> bool:
+    """Tell whether a folder holds more than a run that failed before its first checkpoint."""
+    ends = [record for record in read_records(folder) if record["kind"] == "end"]
+    return bool(checkpoints(folder) or (ends and ends[-1].get("status") != "failed"))
+
+
+def _check_same(folder: Path, before: Mapping[str, Any], train: Mapping[str, Any]) -> None:
+    if before.get("format", FORMAT) != FORMAT:
+        raise RunFolderError(
+            f"{folder} has format {before['format']}, and this version of snopt reads format "
+            f"{FORMAT}; resume the run with the version that started it."
+        )
+    for name in FIXED:
+        value = before.get("train", {}).get(name, train[name])
+        if value != train[name]:
+            raise RunFolderError(
+                f"{name} is {train[name]}, but the run in {folder} was started with {value}; "
+                "resume it with that, or choose another folder."
+            )
+
+
+def _prepare(
+    lock: FolderLock,
+    settings: Mapping[str, Any],
+    world: World,
+    progress: Progress | None,
+    resume: bool,
+) -> None:
+    """Remove the earlier run, or what the resumed one will write again; write the JSON files."""
+    folder = lock.folder
+    lock.sign(settings["run"])
+    if resume:
+        set_aside(folder, after=-1 if progress is None else progress.iteration)
+        rewind(folder, progress)
+    else:
+        with writing(folder):
+            for name in ("checkpoints", "pictures"):
+                if (folder / name).exists():
+                    shutil.rmtree(folder / name)
+            for name in ("metrics.jsonl", "log.txt", "environment.json", "config.json"):
+                (folder / name).unlink(missing_ok=True)
+    write_json(folder / "config.json", settings)
+    if not (folder / "environment.json").exists():
+        write_json(folder / "environment.json", environment(world.device, world.size))

@@ -1,4 +1,4 @@
-"""The run folder: files written atomically, a lock, and one error that says what to do."""
+"""The run folder: atomic writes, a lock, and one error that names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -8,44 +8,30 @@ import platform
 import shlex
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import torch
 from filelock import FileLock, Timeout
-
-__all__ = [
-    "FORMAT",
-    "FolderInUse",
-    "FolderLock",
-    "RunFolderError",
-    "as_json",
-    "create",
-    "environment",
-    "in_use",
-    "open_to_append",
-    "now",
-    "replace_text",
-    "sync_folder",
-    "writing",
-    "write_json",
-]
 
 PACKAGES = ("snopt", "torch", "torchdiffeq", "numpy", "scipy")
 
 #: Version of what a run folder contains, in ``config.json``, start records and checkpoints.
 FORMAT = 1
 
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag.
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag.
 
 
 class RunFolderError(RuntimeError):
-    """The run folder cannot be used: not writable, disk full, or it holds another run."""
+    """The run folder cannot be used: not writable, disk full, damaged, or it holds another run."""
+
+
+class FolderInUse(RunFolderError):
+    """Another process is training in the folder."""
 
 
 @contextmanager
@@ -65,16 +51,6 @@ def writing(path: Path) -> Iterator[None]:
             f"cannot write {path}: {error.strerror or error}. Earlier files are intact: free disk "
             "space or make the folder writable, then resume the run."
         ) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the folder's entries to disk, so that renamed files survive a power failure."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def as_json(value: Any) -> Any:
@@ -103,29 +79,41 @@ def create(path: Path) -> BinaryIO:
     return open(path, "xb")
 
 
-def open_to_append(path: Path) -> BinaryIO:
-    """Open a file to append to it, without a buffer and without following a link."""
-    return open(
-        path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags | _NO_FOLLOW, 0o666)
-    )
+def replace_bytes(
+    path: Path, data: bytes | memoryview, then: Callable[[], None] = lambda: None
+) -> None:
+    """Write a file atomically: readers see the old content or the new, also after a power failure.
 
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file atomically: readers see the old content or the new, also after a crash."""
-    beside = path.with_name(path.name + ".tmp")
+    Args:
+        path: the file; its folder is created if it does not exist.
+        data: the new content.
+        then: called when the content is on disk under another name, before it is renamed.
+    """
+    temporary = path.with_name(path.name + ".tmp")
     with writing(path):
         path.parent.mkdir(exist_ok=True)
         try:
-            with create(beside) as file:
-                file.write(text.encode())
+            with create(temporary) as file:
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
-        except OSError:
+            then()
+            temporary.replace(path)
+        except BaseException:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+    with suppress(OSError):
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)  # The new name survives a power failure.
+        finally:
+            os.close(handle)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    replace_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -133,12 +121,34 @@ def write_json(path: Path, value: Any) -> None:
     replace_text(path, json.dumps(as_json(value), indent=2) + "\n")
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the ``config.json`` of a run folder.
+
+    Raises:
+        RunFolderError: If there is none, or it is damaged.
+    """
+    path = folder / "config.json"
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} is not a run folder: it contains no config.json; give the folder that was "
+            "given as --out."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} is damaged: {error}; start the run again.") from error
+    if not isinstance(content, dict):
+        raise RunFolderError(f"{path} is damaged: not a JSON object; start the run again.")
+    return content
+
+
 def now() -> str:
     """Return the current time in UTC, in ISO format."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-def _version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """Return the installed version of a package, None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -152,7 +162,7 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
         "started": now(),
         "command": shlex.join(sys.orig_argv),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cores": os.cpu_count(),
@@ -162,16 +172,11 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
     }
 
 
-class FolderInUse(RunFolderError):
-    """Another process is training in the folder."""
-
-
 class FolderLock:
     """Lock a folder for one process, with an advisory lock on its file ``lock``.
 
-    The operating system releases the lock when its process ends, however it ends: the file that a
-    killed run leaves behind is simply taken over. The file names its latest holder and its run, and
-    stays after a release.
+    The operating system releases the lock when the process ends, however it ends. The file names
+    its latest holder and its run, and stays after a release.
 
     Example:
         >>> import tempfile
@@ -199,7 +204,7 @@ class FolderLock:
                     f"{self.folder} is in use: {self._holder()}. Wait for it, stop it (Ctrl-C "
                     "saves), or choose another folder."
                 ) from None
-            self._handle = os.open(self.path, os.O_RDWR | _NO_FOLLOW)
+            self._handle = os.open(self.path, os.O_RDWR | NO_FOLLOW)
         self.sign()
 
     def sign(self, run: str | None = None) -> None:
@@ -218,15 +223,13 @@ class FolderLock:
         """
         if self._handle is None:
             return
-        try:
-            there = os.stat(self.path, follow_symlinks=False)
-        except OSError:
-            there = None
-        if there is None or not os.path.samestat(there, os.fstat(self._handle)):
-            raise RunFolderError(
-                f"{self.folder} was removed or replaced while this run was training in it, so the "
-                "run stops. Nothing was written to what is there now; start the run again."
-            )
+        with suppress(OSError):
+            if os.path.samestat(os.lstat(self.path), os.fstat(self._handle)):
+                return
+        raise RunFolderError(
+            f"{self.folder} was removed or replaced while this run was training in it, so the run "
+            "stops. Nothing was written to what is there now; start the run again."
+        )
 
     def _holder(self) -> str:
         try:
@@ -249,12 +252,7 @@ class FolderLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

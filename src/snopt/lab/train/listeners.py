@@ -1,16 +1,20 @@
-"""Listeners that show progress on the terminal: a bar or plain lines."""
+"""Listeners: progress on the terminal; CSV, TensorBoard, Weights & Biases, MLflow."""
 
 from __future__ import annotations
 
+import csv
+import math
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from snopt.base.errors import unknown
 from snopt.lab.train.task import Listener, Outcome, TrainConfig
-
-__all__ = ["PlainProgress", "RichProgress", "progress"]
 
 
 def progress(style: Literal["auto", "rich", "plain", "quiet"] = "auto") -> list[Listener]:
@@ -24,22 +28,12 @@ def progress(style: Literal["auto", "rich", "plain", "quiet"] = "auto") -> list[
         >>> progress("quiet")
         []
     """
-    makers: dict[str, Any] = {"rich": RichProgress, "plain": PlainProgress}
-    if style == "quiet":
-        return []
     if style == "auto":
-        return [RichProgress() if sys.stderr.isatty() and _has_rich() else PlainProgress()]
-    if style not in makers:
+        style = "rich" if sys.stderr.isatty() and find_spec("rich") else "plain"
+    makers: dict[str, Any] = {"rich": RichProgress, "plain": PlainProgress}
+    if style not in ("quiet", *makers):
         raise unknown("progress style", style, ["auto", "quiet", *makers])
-    return [makers[style]()]
-
-
-def _has_rich() -> bool:
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return [] if style == "quiet" else [makers[style]()]
 
 
 def _number(value: Any) -> str:
@@ -80,8 +74,8 @@ class PlainProgress:
     """Print a line for every evaluation, and one every few seconds in between.
 
     Args:
-        stream: Where to print; default standard error.
-        every: Seconds between lines about steps.
+        stream: where to print; default standard error.
+        every: seconds between lines about steps.
     """
 
     def __init__(self, stream: TextIO | None = None, every: float = 10.0) -> None:
@@ -164,3 +158,168 @@ class RichProgress:
         self._bars.stop()
         if outcome is not None:
             self._bars.console.print(outcome.message, highlight=False)
+
+
+# ------------------------------------------------------------------------------- loggers
+
+
+def numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a step or an evaluation, by name; lists are numbered.
+
+    Example:
+        >>> numbers({"kind": "step", "iteration": 3, "loss": 0.5, "horizon": [1.0]})
+        {'train/loss': 0.5, 'train/horizon/0': 1.0}
+        >>> numbers({"kind": "eval", "iteration": 3, "split": "valid", "metrics": {"loss": 0.4}})
+        {'valid/loss': 0.4}
+    """
+    if record["kind"] == "eval":
+        group, values = record["split"], record["metrics"]
+    else:
+        group, values = "train", record if record["kind"] == "step" else {}
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            flat.update({f"{name}/{i}": part for i, part in enumerate(value)})
+        else:
+            flat[name] = value
+    return {
+        f"{group}/{name}": value
+        for name, value in flat.items()
+        if isinstance(value, (int, float)) and math.isfinite(value) and name != "iteration"
+    }
+
+
+def _package(name: str, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{name} is not installed: pip install 'snopt[{extra}]'") from error
+
+
+class _Logger:
+    """Does nothing but pass on the numbers of steps and evaluations."""
+
+    def on_start(self, total: int | None, config: TrainConfig) -> None:
+        """Do nothing."""
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """Log the numbers of a step or an evaluation."""
+        if found := numbers(record):
+            self._log(found, record["iteration"])
+
+    def _log(self, found: dict[str, float], iteration: int) -> None:
+        raise NotImplementedError
+
+
+class CSV(_Logger):
+    """Write every number of a run to a CSV file, one per line: iteration, name, value.
+
+    A resumed run removes the lines that it will write again. Read the file with
+    ``pandas.read_csv(path)``.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """Open the file at the start; write the numbers of a step or an evaluation."""
+        if record["kind"] == "start":
+            rows = self._kept(record["resumed_from"])
+            self._file = open(self.path, "w", encoding="utf-8", newline="", buffering=1)  # noqa: SIM115
+            self._rows = csv.writer(self._file)
+            self._rows.writerows([["iteration", "name", "value"], *rows])
+        super().on_record(record)
+
+    def _log(self, found: dict[str, float], iteration: int) -> None:
+        self._rows.writerows([iteration, *pair] for pair in found.items())
+
+    def _kept(self, resumed_from: int | None) -> list[list[str]]:
+        if resumed_from is None or not self.path.exists():
+            return []
+        with open(self.path, encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        return [row for row in rows if len(row) == 3 and int(row[0]) <= resumed_from]
+
+    def on_end(self, outcome: Outcome | None) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard(_Logger):
+    """Write the numbers of all records as TensorBoard events.
+
+    Args:
+        folder: where to write, for example ``tensorboard`` in the run folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        _package("tensorboard", "tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def _log(self, found: dict[str, float], iteration: int) -> None:
+        for name, value in found.items():
+            self._writer.add_scalar(name, value, iteration)
+
+    def on_end(self, outcome: Outcome | None) -> None:
+        """Close the writer."""
+        self._writer.close()
+
+
+class WandB(_Logger):
+    """Log the numbers of all records to Weights & Biases.
+
+    Args:
+        **settings: for ``wandb.init``: ``project``, ``name``, ``mode="offline"`` and others.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._wandb, self._settings = _package("wandb", "wandb"), settings
+
+    def on_start(self, total: int | None, config: TrainConfig) -> None:
+        """Start the run."""
+        self._run = self._wandb.init(**{"config": asdict(config), **self._settings})
+
+    def _log(self, found: dict[str, float], iteration: int) -> None:
+        self._run.log(found, step=iteration)
+
+    def on_end(self, outcome: Outcome | None) -> None:
+        """Finish the run."""
+        self._run.finish(exit_code=1 if outcome is None else outcome.exit_code)
+
+
+class MLflow(_Logger):
+    """Log the numbers of all records to MLflow.
+
+    Args:
+        experiment: name of the experiment.
+        tracking_uri: where to log, for example ``sqlite:///mlflow.db``; default MLflow's own.
+        **settings: for ``MlflowClient.create_run``: ``run_name``, ``tags``.
+    """
+
+    def __init__(
+        self, experiment: str = "snopt", tracking_uri: str | None = None, **settings: Any
+    ) -> None:
+        self._client = _package("mlflow", "mlflow").MlflowClient(tracking_uri)
+        self._experiment, self._settings = experiment, settings
+
+    def on_start(self, total: int | None, config: TrainConfig) -> None:
+        """Start the run."""
+        known = self._client.get_experiment_by_name(self._experiment)
+        number = known.experiment_id if known else self._client.create_experiment(self._experiment)
+        self._run = self._client.create_run(number, **self._settings).info.run_id
+        for name, value in asdict(config).items():
+            self._client.log_param(self._run, name, value)
+
+    def _log(self, found: dict[str, float], iteration: int) -> None:
+        for name, value in found.items():
+            self._client.log_metric(self._run, name, value, step=iteration)
+
+    def on_end(self, outcome: Outcome | None) -> None:
+        """Finish the run."""
+        failed = outcome is None or outcome.exit_code
+        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")

@@ -1,12 +1,15 @@
-"""Data-parallel training by several processes, started by torchrun."""
+"""Processes: several that torchrun started, and signals that ask one to stop."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -16,8 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from snopt.base.distributed import joined
 from snopt.lab.train.task import Parts, Task
 from snopt.optim import SNOpt
-
-__all__ = ["World", "join", "traffic"]
 
 T = TypeVar("T")
 
@@ -32,9 +33,9 @@ class World:
     """The processes that train together, seen from one of them.
 
     Attributes:
-        rank: Number of this process, from 0; the first process writes the run folder.
-        size: How many processes there are.
-        device: Device of this process: build the model there.
+        rank: number of this process, from 0; the first process writes the run folder.
+        size: how many processes there are.
+        device: device of this process: build the model there.
     """
 
     rank: int = 0
@@ -87,6 +88,10 @@ class World:
         return made
 
 
+ALONE = World()
+"""One process on the CPU."""
+
+
 @contextmanager
 def join(device: str | torch.device | None = None) -> Iterator[World]:
     """Join the processes that torchrun started; without torchrun, the world is one process.
@@ -95,7 +100,7 @@ def join(device: str | torch.device | None = None) -> Iterator[World]:
     reuses it.
 
     Args:
-        device: Where to compute; default a GPU if there is one. Under torchrun ``"cuda"`` means
+        device: where to compute; default a GPU if there is one. Under torchrun ``"cuda"`` means
             the GPU of this process's ``LOCAL_RANK``.
 
     Yields:
@@ -184,3 +189,41 @@ def _refresh_bytes(optimizer: SNOpt) -> int:
             total += numbers * item
         total += 2 * item  # ranks and duration of the layer
     return total + 3 * item  # ranks, batches and examples of all
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[str]]:
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a request to stop.
+
+    A signal that is ignored, as SIGHUP is under nohup, stays ignored. A second signal has its usual
+    effect, as have all signals outside the main thread, where Python allows no handlers.
+
+    Yields:
+        A list that receives the name of the signal.
+
+    Example:
+        >>> with stop_requests() as requested:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     requested
+        ['SIGTERM']
+    """
+    requested: list[str] = []
+    usual: dict[signal.Signals, Any] = {}
+
+    def restore_handlers() -> None:
+        while usual:
+            signal.signal(*usual.popitem())
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        requested.append(signal.Signals(number).name)
+        restore_handlers()
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            which = getattr(signal, name, None)  # Windows has no SIGHUP.
+            if which is not None and signal.getsignal(which) is not signal.SIG_IGN:
+                usual[which] = signal.signal(which, handle)
+    try:
+        yield requested
+    finally:
+        restore_handlers()

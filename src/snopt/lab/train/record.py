@@ -5,45 +5,33 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from snopt.lab.train.folder import (
+    NO_FOLLOW,
     RunFolderError,
     as_json,
     create,
     now,
-    open_to_append,
     replace_text,
     writing,
 )
 from snopt.lab.train.task import Listener, Progress
 
-__all__ = ["Record", "parse_line", "parse_lines", "read_records", "rewind"]
-
 #: Bytes reserved on the disk, so that a run that fills it can still record why it failed.
 RESERVE = 16 * 1024
 
 
-def parse_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    r"""Parse JSON objects, one per line.
-
-    Yields:
-        The number of each line that is not blank, and its object; None if it holds none.
+def parse_line(line: str) -> dict[str, Any] | None:
+    """Parse one JSON object; None if the line is not one.
 
     Example:
-        >>> list(parse_lines('{"kind": "start"}\n\n{"kind": "st'))
-        [(1, {'kind': 'start'}), (3, None)]
+        >>> parse_line('{"kind": "start"}'), parse_line('{"kind": "st')
+        ({'kind': 'start'}, None)
     """
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, parse_line(line)
-
-
-def parse_line(line: str) -> dict[str, Any] | None:
-    """Parse one JSON object; None if the line holds none."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -55,19 +43,19 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     """Read the records of a run, also of one that is running or was killed.
 
     Args:
-        folder: The run folder.
+        folder: the run folder.
 
     Returns:
-        The records in order, damaged lines left out; none if there is no ``metrics.jsonl``.
+        The records in order, without damaged lines; none if there is no ``metrics.jsonl``.
     """
     path = Path(folder) / "metrics.jsonl"
     try:
-        text = path.read_text("utf-8", errors="replace")
+        lines = path.read_text("utf-8", errors="replace").split("\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror or error}.") from error
-    return [record for _, record in parse_lines(text) if record and _is_record(record)]
+    return [record for line in lines if (record := parse_line(line)) and _is_record(record)]
 
 
 def _is_record(value: Mapping[str, Any]) -> bool:
@@ -80,25 +68,24 @@ def _outlives(record: Mapping[str, Any], progress: Progress | None) -> bool:
         return bool(record["kind"] == "start")
     if progress is None:
         return False
+    last: int | None = progress.iteration
     if record["kind"] == "eval":
         # The final evaluations come after the last checkpoint, and are repeated.
-        seen = progress.iteration - 1 if record.get("split") == "test" else progress.evaluated
-        return seen is not None and record.get("iteration", 0) <= seen
-    return bool(record.get("iteration", 0) <= progress.iteration)
+        last = progress.iteration - 1 if record.get("split") == "test" else progress.evaluated
+    return last is not None and bool(record.get("iteration", 0) <= last)
 
 
 def rewind(folder: Path, progress: Progress | None) -> None:
     """Remove the records that a resumed run will write again.
 
     Args:
-        folder: The run folder.
-        progress: Where the run is resumed; None for the beginning.
+        folder: the run folder.
+        progress: where the run is resumed; None for the beginning.
     """
     path = folder / "metrics.jsonl"
-    if not path.exists():
-        return
-    kept = [record for record in read_records(folder) if _outlives(record, progress)]
-    replace_text(path, "".join(_line(record) for record in kept))
+    if path.exists():
+        kept = [record for record in read_records(folder) if _outlives(record, progress)]
+        replace_text(path, "".join(_line(record) for record in kept))
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -106,15 +93,15 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 class Record:
-    """Writes ``metrics.jsonl`` and ``log.txt``, and calls the listeners.
+    """Write ``metrics.jsonl`` and ``log.txt``, and call the listeners.
 
     Every line is passed to the operating system at once, so that readers see it and a killed
     process does not lose it. A line is written completely or not at all.
 
     Args:
-        folder: The run folder; None, in processes other than the first, to write nothing.
-        listeners: Called with every record.
-        check: Called before every write; raises if the folder is no longer that of the run.
+        folder: the run folder; None, in processes other than the first, to write nothing.
+        listeners: called with every record.
+        check: called before every write; raises if the folder is no longer that of the run.
 
     Example:
         >>> import tempfile
@@ -134,32 +121,42 @@ class Record:
     ) -> None:
         self.listeners = listeners if folder is not None else ()
         self._check = check
-        self._metrics: BinaryIO | None = None
+        self._files: dict[str, BinaryIO] = {}
         if folder is None:
             return
-        self.path, self._log_path = folder / "metrics.jsonl", folder / "log.txt"
-        self._reserve = folder / ".reserve"
+        self._folder, self._reserve = folder, folder / ".reserve"
         with writing(folder), ExitStack() as opened:
             with create(self._reserve) as file:
                 file.write(bytes(RESERVE))
-            self._metrics = opened.enter_context(open_to_append(self.path))
-            self._log = open_to_append(self._log_path)
+            for name in ("metrics.jsonl", "log.txt"):
+                self._files[name] = opened.enter_context(_open_to_append(folder / name))
             opened.pop_all()
 
     def add(self, kind: str, **fields: Any) -> None:
         """Append a record of kind ``"start"``, ``"step"``, ``"eval"`` or ``"end"``."""
         record = {"kind": kind, **fields}
-        if self._metrics is not None:
-            self._check()
-            _append(self._metrics, self.path, _line(record))
+        self._append("metrics.jsonl", _line(record))
         for listener in self.listeners:
             listener.on_record(record)
 
     def log(self, message: str) -> None:
         """Append a line to ``log.txt``."""
-        if self._metrics is not None:
-            self._check()
-            _append(self._log, self._log_path, f"{now()}  {message}\n")
+        self._append("log.txt", f"{now()}  {message}\n")
+
+    def _append(self, name: str, line: str) -> None:
+        """Append a line completely or not at all."""
+        if not self._files:
+            return
+        self._check()
+        with writing(self._folder / name):
+            handle, data = self._files[name].fileno(), line.encode()
+            end = os.fstat(handle).st_size
+            try:
+                if os.write(handle, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                os.ftruncate(handle, end)
+                raise
 
     def tell(self, call: Callable[[Listener], None]) -> None:
         """Call a function with every listener."""
@@ -168,9 +165,8 @@ class Record:
 
     def sync(self) -> None:
         """Flush the records to disk, so that no checkpoint is ahead of them."""
-        if self._metrics is not None:
-            with writing(self.path):
-                os.fsync(self._metrics.fileno())
+        with writing(self._folder / "metrics.jsonl"):
+            os.fsync(self._files["metrics.jsonl"].fileno())
 
     def fail(self, message: str, **fields: Any) -> None:
         """Record that the run failed; the reserved bytes make it possible on a full disk."""
@@ -182,29 +178,22 @@ class Record:
 
     def close(self) -> None:
         """Close the files."""
-        if self._metrics is not None:
-            for file in (self._metrics, self._log):
-                # A failed write was reported when it happened.
-                with suppress(OSError):
-                    file.close()
-            self._release_reserve()
-            self._metrics = None
+        self._release_reserve()
+        for file in self._files.values():
+            # A failed write was reported when it happened.
+            with suppress(OSError):
+                file.close()
+        self._files = {}
 
     def _release_reserve(self) -> None:
-        if self._metrics is not None:
+        if self._files:
             with suppress(OSError, RunFolderError):
                 self._check()
                 self._reserve.unlink()
 
 
-def _append(file: BinaryIO, path: Path, text: str) -> None:
-    """Append a line completely or not at all."""
-    with writing(path):
-        handle, data = file.fileno(), text.encode()
-        end = os.fstat(handle).st_size
-        try:
-            if os.write(handle, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            os.ftruncate(handle, end)
-            raise
+def _open_to_append(path: Path) -> BinaryIO:
+    """Open a file without a buffer and without following a link."""
+    return open(
+        path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags | NO_FOLLOW, 0o666)
+    )

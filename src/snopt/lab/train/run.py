@@ -1,26 +1,27 @@
-"""Between iterations: evaluate, save, decide whether to stop, and end the run."""
+"""A run: the training loop, and what happens between iterations and at the end."""
 
 from __future__ import annotations
 
-import math
+import os
+import socket
+import time
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from snopt.base.errors import SolveError, unknown
-from snopt.lab.train.checkpoint import capture, check_readable, save_best, save_checkpoint
-from snopt.lab.train.folder import FolderLock, write_json
-from snopt.lab.train.parallel import World, traffic
+from snopt.lab.train.checkpoint import capture, check_readable, open_run, save_checkpoint
+from snopt.lab.train.folder import FORMAT, FolderLock, now, write_json
+from snopt.lab.train.parallel import World, join, loss_function, stop_requests, traffic
 from snopt.lab.train.record import Record
-from snopt.lab.train.seeding import isolated, rng_state
-from snopt.lab.train.step import to_device
+from snopt.lab.train.seeding import Order, isolated, rng_state, seed_all
+from snopt.lab.train.step import Meter, Update, advice, evaluate, to_device
 from snopt.lab.train.task import (
-    Examples,
-    Metrics,
+    Listener,
     Outcome,
     Parts,
     Progress,
@@ -28,90 +29,110 @@ from snopt.lab.train.task import (
     Task,
     TrainConfig,
     better,
+    splits_of,
 )
-from snopt.optim import SNOpt
-
-__all__ = ["PATIENCE", "Run", "check_target"]
 
 #: Iterations in a row without an update after which a run counts as diverged. One or two may be bad
 #: batches; by the fifth, SNOpt's rollbacks have reduced the step size by a factor of 32.
 PATIENCE = 5
 
 
-def check_target(task: Task, config: TrainConfig) -> None:
-    """Refuse a target that no evaluation will measure, before anything is computed."""
-    if config.until is not None and config.until[0] not in (task.metric, "loss"):
-        raise unknown("metric to train until", config.until[0], {task.metric, "loss"})
-    for name in ("until", "patience"):
-        value = getattr(config, name)
-        if value is not None and task.valid is None:
-            raise ValueError(
-                f"{name} = {value} needs validation examples, and task {task.name!r} has none."
-            )
-
-
-def evaluate(
+def train(
     task: Task,
-    model: nn.Module,
-    examples: Examples,
+    parts: Parts,
+    config: TrainConfig,
+    folder: str | Path,
     *,
-    batch_size: int,
-    seed: int,
-    world: World | None = None,
-) -> Metrics:
-    """Average a task's metrics over examples, in evaluation mode.
+    describe: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    listeners: Sequence[Listener] = (),
+) -> Outcome:
+    """Train a model, with logs and checkpoints in a run folder.
 
-    Evaluation has random numbers of its own, the same every time. Processes split the batches. If
-    a solve fails, the loss and the task's metric are NaN.
-    """
-    world = world or World()
-    totals: dict[str, float] = {}
-    model.eval()
-    try:
-        with isolated(seed, "evaluation", world.rank), torch.no_grad():
-            for start in range(world.rank * batch_size, len(examples), world.size * batch_size):
-                indices = torch.arange(start, min(start + batch_size, len(examples)))
-                batch = to_device(examples.batch(indices), world.device)
-                for name, value in task.metrics(model, batch).items():
-                    totals[name] = totals.get(name, 0.0) + float(value) * len(indices)
-    except SolveError:
-        totals = {"loss": math.nan, task.metric: math.nan}
-    finally:
-        model.train()
-    parts = world.gather(totals)
-    means = {
-        name: sum(part.get(name, 0.0) for part in parts) / len(examples)
-        for name in dict.fromkeys(name for part in parts for name in part)
-    }
-    missing = {"loss", task.metric} - set(means)
-    if missing:
-        raise ValueError(
-            f"metrics of task {task.name!r} are {sorted(means)}; {sorted(missing)} is missing. "
-            "Return 'loss' and the task's own metric."
-        )
-    return means
+    The folder holds ``config.json``, ``environment.json``, ``metrics.jsonl``, ``checkpoints`` and
+    ``log.txt``. A run that is killed at any moment can be resumed; on one process it then ends with
+    the same bits as an uninterrupted run.
 
+    Ctrl-C (and SIGTERM, SIGHUP) finishes the step, saves and returns. Under torchrun the processes
+    split every batch; see :func:`join`.
 
-def advice(parts: Parts) -> str:
-    """Say which settings to change after a run diverged, with their values.
+    Args:
+        task: what to learn.
+        parts: the model and its optimizers, built again also for a resumed run.
+        config: how long to train, and when to evaluate and save.
+        folder: the run folder; created if it does not exist.
+        describe: extra entries for ``config.json``.
+        resume: resume the run in the folder, from the start if it has no checkpoint yet.
+        overwrite: delete the run in the folder and start again. Without it and ``resume``, a folder
+            that holds a run is refused; one whose run failed before its first checkpoint is not.
+        listeners: receive every record, in the first process.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        RunFolderError: If the folder cannot be written to, is in use, holds another run, or is
+            removed during the run.
 
     Example:
-        >>> model = nn.Linear(1, 1)
-        >>> advice(Parts(model, torch.optim.SGD(model.parameters(), lr=0.5)))
-        'lower the learning rate (0.5)'
-        >>> advice(Parts(model, SNOpt(model, rule="amortized", lr=0.5, damping=0.1)))
-        'lower the learning rate (0.5) or raise the damping (0.1)'
+        >>> import tempfile
+        >>> from types import SimpleNamespace
+        >>> class Numbers:
+        ...     def __len__(self):
+        ...         return 64
+        ...     def batch(self, indices):
+        ...         return torch.linspace(-1, 1, 64)[indices, None]
+        >>> def loss(model, x):
+        ...     return (model(x) - 3 * x).square().mean()
+        >>> task = SimpleNamespace(
+        ...     name="triple", metric="loss", mode="min", train=Numbers(), valid=Numbers(),
+        ...     test=None, loss=loss, metrics=lambda model, x: {"loss": loss(model, x)},
+        ... )
+        >>> model = torch.nn.Linear(1, 1)
+        >>> parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.5))
+        >>> config = TrainConfig(iterations=200, batch_size=16, until=("loss", 1e-6))
+        >>> outcome = train(task, parts, config, tempfile.mkdtemp())
+        >>> outcome.status, round(model.weight.item(), 2)
+        ('target', 3.0)
     """
-    said = []
-    for optimizer in parts.optimizers:
-        group = optimizer.param_groups[0]
-        text = f"lower the learning rate ({group['lr']:g})"
-        if isinstance(optimizer, SNOpt) and optimizer.config.rule == "amortized":
-            text += f" or raise the damping ({group['damping']:g})"
-        elif isinstance(optimizer, SNOpt):
-            text += " or use on_divergence='rollback'"
-        said.append(text)
-    return ", ".join(dict.fromkeys(said))
+    if resume and overwrite:
+        raise ValueError("resume and overwrite exclude each other; give one of them.")
+    splits = splits_of(task, config)
+    with ExitStack() as stack:
+        device = next((p.device for p in parts.model.parameters()), torch.device("cpu"))
+        world = stack.enter_context(join(device))
+        order = Order(
+            len(splits["train"]), config.batch_size, config.seed, rank=world.rank, ranks=world.size
+        )
+        requested = stack.enter_context(stop_requests())
+        lock = FolderLock(Path(folder))
+        stack.callback(lock.release)
+        settings = {
+            "task": task.name,
+            "optimizer": "+".join(type(optimizer).__name__ for optimizer in parts.optimizers),
+            "seed": config.seed,
+            **(describe or {}),
+            "train": asdict(config),
+        }
+        reached, complaints = open_run(
+            lock, parts, settings, world, resume=resume, overwrite=overwrite
+        )
+        record = Record(lock.folder if world.first else None, listeners, lock.check)
+        stack.callback(record.close)
+        update = Update(
+            loss_function(task, parts.model, world), parts, clip=config.clip, world=world
+        )
+        stack.callback(update.bound, None)
+        run = Run(
+            task, splits, parts, config, lock, settings["run"], world, order, record, requested
+        )
+        try:
+            run.begin(reached, complaints)
+            return run.end(run.loop(update))
+        except BaseException as error:
+            run.fail(error)
+            raise
 
 
 @dataclass
@@ -119,53 +140,110 @@ class Run:
     """A run under way.
 
     Attributes:
-        splits: The examples of the task by name.
-        lock: The lock on the folder.
-        identity: Tells this run from others that use the same folder.
-        total: Iterations to make; None if only time ends the run.
-        requested: Names of signals that asked the run to stop.
-        saved: The iteration of the latest checkpoint.
+        splits: the examples of the task by name.
+        lock: the lock on the folder.
+        identity: tells this run from others that use the same folder.
+        order: the order of the training examples.
+        requested: names of signals that asked the run to stop.
+        saved: the iteration of the latest checkpoint.
     """
 
     task: Task
-    splits: Mapping[str, Examples | None]
+    splits: Mapping[str, Any]
     parts: Parts
     config: TrainConfig
     lock: FolderLock
     identity: str
     world: World
-    total: int | None
+    order: Order
     record: Record
     requested: Sequence[str]
     progress: Progress = field(default_factory=Progress)
     saved: int | None = None
 
     @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.lock.folder
+    def total(self) -> int | None:
+        """Iterations to make; None if only time ends the run."""
+        return self.config.total(self.order.per_epoch)
+
+    def begin(self, reached: Progress | None, complaints: Sequence[str]) -> None:
+        """Take over the restored progress, or seed a new run, and log which."""
+        self.record.tell(lambda listener: listener.on_start(self.total, self.config))
+        said = "started"
+        if reached is None:
+            seed_all(self.config.seed, "training", self.world.rank)
+        else:
+            self.progress, self.saved = reached, reached.iteration
+            said = f"resumed from iteration {reached.iteration}"
+        self.record.add("start", time=now(), resumed_from=self.saved, format=FORMAT)
+        where = f"on {socket.gethostname()}, process {os.getpid()}, torch {torch.__version__}"
+        self.record.log(f"{said} {where}")
+        for complaint in complaints:
+            self.record.log(complaint)
+            warnings.warn(complaint, RuntimeWarning, stacklevel=3)
+
+    def loop(self, update: Update) -> Status:
+        """Train until :meth:`verdict` ends the run."""
+        parts, config, world, progress = self.parts, self.config, self.world, self.progress
+        examples, order = self.splits["train"], self.order
+        evaluate_every = config.evaluate_every or order.per_epoch
+        save_every = config.checkpoint_every or evaluate_every
+        meter = Meter(parts.model, world.device)
+        rate = parts.optimizers[0].param_groups[0]
+        parts.model.train()
+        if progress.evaluated is None:
+            self.evaluate("valid")
+        update.bound(progress.most_evaluations())
+        while (status := self.verdict()) is None:
+            meter.reset()
+            begun, begun_cpu = time.perf_counter(), time.process_time()
+            batch = to_device(examples.batch(order.indices(progress.iteration)), world.device)
+            loss, skipped = update(batch)
+            lr = float(rate["lr"])
+            for scheduler in parts.schedulers:
+                scheduler.step()
+            evaluation_due = (progress.iteration + 1) % evaluate_every == 0
+            if evaluation_due and world.device.type == "cuda":
+                torch.cuda.synchronize(world.device)  # Queued work is training, not evaluation.
+            spent, spent_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
+            progress.advance(spent, skipped, cpu_seconds=spent_cpu, cost=meter.evaluations)
+            update.bound(progress.most_evaluations())
+            if progress.iteration % config.record_every == 0:
+                self.record.add(
+                    "step",
+                    iteration=progress.iteration,
+                    epoch=order.epoch(progress.iteration - 1),
+                    seconds=round(progress.seconds, 6),
+                    cpu_seconds=round(progress.cpu_seconds, 6),
+                    loss=loss,
+                    lr=lr,
+                    **meter.read(),
+                    **({} if skipped is None else {"skipped": skipped}),
+                )
+            if evaluation_due:
+                self.evaluate("valid")
+            if progress.iteration % save_every == 0:
+                self.save()
+        return status
 
     def evaluate(self, split: str) -> None:
         """Evaluate on the ``"valid"`` or the ``"test"`` examples, if there are any."""
-        examples = self.splits[split]
+        examples, config, iteration = self.splits[split], self.config, self.progress.iteration
         if examples is None or len(examples) == 0:
             return
         metrics = evaluate(
-            self.task,
-            self.parts.model,
-            examples,
-            batch_size=self.config.eval_batch_size,
-            seed=self.config.seed,
-            world=self.world,
-        )
+            self.task, self.parts.model, examples,
+            batch_size=config.eval_batch_size, seed=config.seed, world=self.world,
+        )  # fmt: skip
         improved = self.progress.note(self.task, split, metrics)
         self.record.add("eval", **self._place(), split=split, metrics=metrics)
         said = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-        self.record.log(f"iteration {self.progress.iteration}: {split} {said}")
+        self.record.log(f"iteration {iteration}: {split} {said}")
         if improved and self.world.first:
             self.lock.check()
-            iteration, model = self.progress.iteration, self.parts.model
-            save_best(self.folder, iteration, model, metrics, self.identity)
+            state = {"format": FORMAT, "run": self.identity, "iteration": iteration}
+            state |= {"metrics": metrics, "model": self.parts.model.state_dict()}
+            save_checkpoint(self.lock.folder, iteration, state, keep=1, sort="best")
 
     def save(self) -> None:
         """Write a checkpoint, unless this iteration has one."""
@@ -177,14 +255,14 @@ class Run:
             self.lock.check()
             self.record.sync()
             state = capture(self.parts, self.progress, rng, self.identity)
-            path = save_checkpoint(self.folder, iteration, state, self.config.keep)
+            path = save_checkpoint(self.lock.folder, iteration, state, self.config.keep)
             if self.saved is None:
                 check_readable(path)
         self.saved = iteration
 
     def verdict(self) -> Status | None:
         """Return how the run ends here, or None to continue."""
-        progress = self.progress
+        progress, budget = self.progress, self.config.max_seconds
         if progress.skipped >= PATIENCE:
             return "diverged"
         if self._at_target():
@@ -193,12 +271,9 @@ class Run:
             return "finished"
         if self.config.patience is not None and progress.stale >= self.config.patience:
             return "plateau"
-        budget = self.config.max_seconds
         if budget is not None and self.world.any(progress.seconds >= budget):
             return "budget"
-        if self.world.any(bool(self.requested)):
-            return "interrupted"
-        return None
+        return "interrupted" if self.world.any(bool(self.requested)) else None
 
     def _at_target(self) -> bool:
         if self.config.until is None or "valid" not in self.progress.last:
@@ -212,8 +287,9 @@ class Run:
 
     def end(self, status: Status) -> Outcome:
         """Evaluate and save for the last time, and record how the run ended."""
-        complete = status in ("finished", "target", "budget", "plateau")
-        if complete and self.progress.evaluated != self.progress.iteration:
+        progress = self.progress
+        complete = status not in ("diverged", "interrupted")
+        if complete and progress.evaluated != progress.iteration:
             self.evaluate("valid")
             status = "target" if self._at_target() else status
         if status != "diverged":
@@ -224,27 +300,15 @@ class Run:
         message = self._message(status)
         extra: dict[str, Any] = {}
         if self.world.size > 1:
-            sent = traffic(self.parts, self.progress.iteration)
+            sent = traffic(self.parts, progress.iteration)
             extra = {"bytes_communicated": sum(sent.values()), "bytes_factors": sent["factors"]}
-        self.record.add(
-            "end",
-            **self._place(),
-            status=status,
-            message=message,
-            final=self.progress.last,
-            **extra,
-        )
+        ended = {"status": status, "message": message, "final": progress.last}
+        self.record.add("end", **self._place(), **ended, **extra)
         self.record.log(message)
-        progress = self.progress
         outcome = Outcome(
-            status=status,
-            iteration=progress.iteration,
-            seconds=progress.seconds,
-            best=progress.best,
-            last=progress.last,
-            folder=self.folder,
-            message=message,
-        )
+            status, progress.iteration, progress.seconds, progress.best, progress.last,
+            self.lock.folder, message,
+        )  # fmt: skip
         self.record.tell(lambda listener: listener.on_end(outcome))
         return outcome
 
@@ -276,8 +340,8 @@ class Run:
             )
         if status == "interrupted":
             return (
-                f"interrupted {at}. A checkpoint is saved; resume with --resume {self.folder}, or "
-                "in Python with train(..., resume=True)."
+                f"interrupted {at}. A checkpoint is saved; resume with --resume "
+                f"{self.lock.folder}, or in Python with train(..., resume=True)."
             )
         if status == "diverged":
             kept = "none" if self.saved is None else f"iteration {self.saved}"
@@ -305,4 +369,4 @@ class Run:
         pictures: Mapping[str, Any] = {"picture": drawn} if "kind" in drawn else drawn
         self.lock.check()
         for name, one in pictures.items():
-            write_json(self.folder / "pictures" / f"{name}.json", one)
+            write_json(self.lock.folder / "pictures" / f"{name}.json", one)

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Order", "isolated", "rng_state", "seed_all", "set_rng_state"]
-
 
 def subseed(seed: int, *purpose: object) -> int:
     """Derive an independent seed below 2³² for one purpose, for example ``"order", epoch``.

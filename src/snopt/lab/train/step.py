@@ -1,4 +1,4 @@
-"""One update of the parameters, and what it cost."""
+"""One update of the parameters, what it cost, and an evaluation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import MaxStepsExceeded, SolveError
-from snopt.lab.train.parallel import World
-from snopt.lab.train.task import Parts
+from snopt.lab.train.parallel import ALONE, World
+from snopt.lab.train.seeding import isolated
+from snopt.lab.train.task import Examples, Metrics, Parts, Task
 from snopt.optim import SNOpt
 
 if sys.platform != "win32":
     import resource
-
-__all__ = ["Meter", "Update", "to_device"]
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
@@ -33,15 +33,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
         >>> to_device((torch.ones(1), None), torch.device("cpu"))
         (tensor([1.]), None)
     """
-    if hasattr(batch, "to"):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {name: to_device(part, device) for name, part in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        parts = [to_device(part, device) for part in batch]
-        named = hasattr(batch, "_fields")
-        return type(batch)(*parts) if named else type(batch)(parts)
-    return batch
+    return tree_map(lambda part: part.to(device) if hasattr(part, "to") else part, batch)
 
 
 class _NotFinite(Exception):
@@ -63,14 +55,14 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
 class Update:
     """Evaluate the loss of a batch and its gradient, then step the optimizers and the horizon.
 
-    If the loss is not finite or a solve fails, no parameter changes. :class:`snopt.SNOpt` is told
-    so, since it may roll back to earlier values; the other optimizers are not stepped.
+    If the loss is not finite or a solve fails, no parameter changes. Only :class:`snopt.SNOpt` is
+    stepped then, with a loss of NaN, since it may roll back to earlier values.
 
     Args:
-        loss: Loss of a batch.
-        parts: The optimizers and the horizon.
-        clip: Largest norm of the gradient.
-        world: The processes that train together.
+        loss: loss of a batch.
+        parts: the optimizers and the horizon.
+        clip: largest norm of the gradient.
+        world: the processes that train together.
 
     Example:
         >>> model = nn.Linear(1, 1)
@@ -89,9 +81,9 @@ class Update:
         parts: Parts,
         *,
         clip: float | None = None,
-        world: World | None = None,
+        world: World = ALONE,
     ) -> None:
-        self.loss, self.clip, self.world = loss, clip, world or World()
+        self.loss, self.clip, self.world = loss, clip, world
         self.horizon = parts.horizon
         self.optimizers = [(o, needs_closure(o)) for o in parts.optimizers]
         groups = [group for o in parts.optimizers for group in o.param_groups]
@@ -195,7 +187,7 @@ class Update:
 
 
 class Meter:
-    """Counts evaluations of a model's blocks, and measures peak memory.
+    """Count evaluations of a model's blocks, and measure peak memory.
 
     On a GPU the memory is what torch allocated, elsewhere the resident memory of the process.
 
@@ -257,3 +249,66 @@ class Meter:
             return round(int(line.split()[1]) / 2**10, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def evaluate(
+    task: Task,
+    model: nn.Module,
+    examples: Examples,
+    *,
+    batch_size: int,
+    seed: int,
+    world: World = ALONE,
+) -> Metrics:
+    """Average a task's metrics over examples, in evaluation mode.
+
+    Evaluation has random numbers of its own, the same every time. Processes split the batches. If
+    a solve fails, the loss and the task's metric are NaN.
+    """
+    totals: dict[str, float] = {}
+    model.eval()
+    try:
+        with isolated(seed, "evaluation", world.rank), torch.no_grad():
+            for start in range(world.rank * batch_size, len(examples), world.size * batch_size):
+                indices = torch.arange(start, min(start + batch_size, len(examples)))
+                batch = to_device(examples.batch(indices), world.device)
+                for name, value in task.metrics(model, batch).items():
+                    totals[name] = totals.get(name, 0.0) + float(value) * len(indices)
+    except SolveError:
+        totals = {"loss": math.nan, task.metric: math.nan}
+    finally:
+        model.train()
+    parts = world.gather(totals)
+    means = {
+        name: sum(part.get(name, 0.0) for part in parts) / len(examples)
+        for name in dict.fromkeys(name for part in parts for name in part)
+    }
+    missing = {"loss", task.metric} - set(means)
+    if missing:
+        raise ValueError(
+            f"metrics of task {task.name!r} are {sorted(means)}; {sorted(missing)} is missing. "
+            "Return 'loss' and the task's own metric."
+        )
+    return means
+
+
+def advice(parts: Parts) -> str:
+    """Say which settings to change after a run diverged, with their values.
+
+    Example:
+        >>> model = nn.Linear(1, 1)
+        >>> advice(Parts(model, torch.optim.SGD(model.parameters(), lr=0.5)))
+        'lower the learning rate (0.5)'
+        >>> advice(Parts(model, SNOpt(model, rule="amortized", lr=0.5, damping=0.1)))
+        'lower the learning rate (0.5) or raise the damping (0.1)'
+    """
+    said = []
+    for optimizer in parts.optimizers:
+        group = optimizer.param_groups[0]
+        text = f"lower the learning rate ({group['lr']:g})"
+        if isinstance(optimizer, SNOpt) and optimizer.config.rule == "amortized":
+            text += f" or raise the damping ({group['damping']:g})"
+        elif isinstance(optimizer, SNOpt):
+            text += " or use on_divergence='rollback'"
+        said.append(text)
+    return ", ".join(dict.fromkeys(said))

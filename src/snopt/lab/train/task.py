@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 
+from snopt.base.errors import unknown
 from snopt.horizon import HorizonOptimizer
-
-__all__ = [
-    "Examples",
-    "Listener",
-    "Metrics",
-    "Outcome",
-    "Parts",
-    "Progress",
-    "Scheduler",
-    "Status",
-    "Task",
-    "TrainConfig",
-]
 
 Metrics: TypeAlias = dict[str, float]
 Status: TypeAlias = Literal["finished", "target", "budget", "plateau", "interrupted", "diverged"]
@@ -37,16 +33,6 @@ COSTS = 50
 TIMES_MEDIAN = 50
 #: No bound is below this; it takes a second or two.
 LEAST_BOUND = 1000
-
-#: Exit codes of a process; 130 is the shells' code for Ctrl-C.
-EXIT_CODES: dict[Status, int] = {
-    "finished": 0,
-    "target": 0,
-    "budget": 0,
-    "plateau": 0,
-    "diverged": 3,
-    "interrupted": 130,
-}
 
 
 class Examples(Protocol):
@@ -67,12 +53,12 @@ class Task(Protocol):
     report.
 
     Attributes:
-        name: Name of the task in records.
-        metric: The metric that runs are judged by, among those of :meth:`metrics`.
+        name: name of the task in records.
+        metric: the metric that runs are judged by, among those of :meth:`metrics`.
         mode: ``"max"`` if larger values of it are better, else ``"min"``.
-        train: Training examples: with ``batch(indices)``, or a torch ``Dataset`` or ``DataLoader``.
-        valid: Examples to evaluate on during training; None for no evaluation.
-        test: Examples to evaluate on once, at the end; None for no evaluation.
+        train: training examples: with ``batch(indices)``, or a torch ``Dataset`` or ``DataLoader``.
+        valid: examples to evaluate on during training; None for no evaluation.
+        test: examples to evaluate on once, at the end; None for no evaluation.
     """
 
     @property
@@ -113,10 +99,10 @@ class Parts:
     """What changes during a run, and is saved in checkpoints.
 
     Attributes:
-        model: The model, not wrapped: :func:`train` wraps it for several processes.
-        optimizer: One optimizer, or several for different parameters.
-        schedulers: Learning-rate schedules, stepped after every iteration.
-        horizon: Learns the integration time; stepped after the optimizers.
+        model: the model, not wrapped: :func:`train` wraps it for several processes.
+        optimizer: one optimizer, or several for different parameters.
+        schedulers: learning-rate schedules, stepped after every iteration.
+        horizon: learns the integration time; stepped after the optimizers.
     """
 
     model: nn.Module
@@ -132,26 +118,34 @@ class Parts:
         return list(self.optimizer)
 
 
+def at_least(config: object, **bounds: int) -> None:
+    """Refuse settings below their bounds; None is no setting."""
+    for name, bound in bounds.items():
+        value = getattr(config, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name} is {value}; it must be at least {bound}.")
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How long a run is, and when it evaluates and saves.
 
     Attributes:
-        iterations: Updates to make. Give this, or ``epochs``, or ``max_seconds``.
-        epochs: Passes over the training examples; the last, incomplete batch of a pass is dropped.
-        batch_size: Examples per update, over all processes.
-        eval_batch_size: Examples per batch of an evaluation.
-        seed: Seed of the order of the data and of the random numbers of the run.
-        evaluate_every: Iterations between evaluations on ``task.valid``; default once per epoch.
+        iterations: updates to make. Give this, or ``epochs``, or ``max_seconds``.
+        epochs: passes over the training examples; the last, incomplete batch of a pass is dropped.
+        batch_size: examples per update, over all processes.
+        eval_batch_size: examples per batch of an evaluation.
+        seed: seed of the order of the data and of the random numbers of the run.
+        evaluate_every: iterations between evaluations on ``task.valid``; default once per epoch.
             The untrained and the final model are always evaluated.
-        until: Stop when a validation metric is reached, for example ``("accuracy", 0.98)``.
-        max_seconds: Stop after this many seconds of training, evaluation not counted.
-        patience: Stop after this many evaluations in a row without a new best value of the task's
+        until: stop when a validation metric is reached, for example ``("accuracy", 0.98)``.
+        max_seconds: stop after this many seconds of training, evaluation not counted.
+        patience: stop after this many evaluations in a row without a new best value of the task's
             metric on ``task.valid``.
-        checkpoint_every: Iterations between checkpoints; default after every evaluation.
-        keep: How many checkpoints to keep.
-        clip: Largest norm of the gradient.
-        record_every: Iterations between records of steps.
+        checkpoint_every: iterations between checkpoints; default after every evaluation.
+        keep: how many checkpoints to keep.
+        clip: largest norm of the gradient.
+        record_every: iterations between records of steps.
 
     Example:
         >>> TrainConfig(iterations=100, batch_size=0)
@@ -178,10 +172,7 @@ class TrainConfig:
             "iterations epochs batch_size eval_batch_size evaluate_every patience checkpoint_every "
             "keep record_every"
         )
-        for name in counts.split():
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1.")
+        at_least(self, **dict.fromkeys(counts.split(), 1))
         for name in ("max_seconds", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -212,12 +203,12 @@ class Outcome:
         status: ``finished`` all iterations, reached the ``target``, reached ``max_seconds``
             (``budget``), ran out of ``patience`` (``plateau``), was ``interrupted``, or
             ``diverged``.
-        iteration: Updates made.
-        seconds: Seconds of training, evaluation not counted.
-        best: The best validation value of the task's metric; None without an evaluation.
-        last: The latest metrics of each split.
-        folder: The run folder.
-        message: The same in a sentence.
+        iteration: updates made.
+        seconds: seconds of training, evaluation not counted.
+        best: the best validation value of the task's metric; None without an evaluation.
+        last: the latest metrics of each split.
+        folder: the run folder.
+        message: the same in a sentence.
     """
 
     status: Status
@@ -231,7 +222,8 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """0 if the run went as asked, 3 if it diverged, 130 if it was interrupted."""
-        return EXIT_CODES[self.status]
+        # 130 is the shells' code for Ctrl-C.
+        return {"diverged": 3, "interrupted": 130}.get(self.status, 0)
 
 
 @dataclass
@@ -239,16 +231,16 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        iteration: Updates made; it determines which examples come next.
-        seconds: Seconds of training, evaluation not counted.
-        cpu_seconds: Seconds that the processor worked for it, all threads added up.
-        skipped: How many of the latest iterations, in a row, made no update.
-        trouble: Why the latest skipped iteration made none.
-        evaluated: The iteration of the latest evaluation on the validation examples.
-        best: The best validation value of the task's metric.
-        stale: Evaluations on the validation examples since the best one.
-        last: The latest metrics of each split.
-        costs: Evaluations of the field in the forward passes of the latest updates.
+        iteration: updates made; it determines which examples come next.
+        seconds: seconds of training, evaluation not counted.
+        cpu_seconds: seconds that the processor worked for it, all threads added up.
+        skipped: how many of the latest iterations, in a row, made no update.
+        trouble: why the latest skipped iteration made none.
+        evaluated: the iteration of the latest evaluation on the validation examples.
+        best: the best validation value of the task's metric.
+        stale: evaluations on the validation examples since the best one.
+        last: the latest metrics of each split.
+        costs: evaluations of the field in the forward passes of the latest updates.
     """
 
     iteration: int = 0
@@ -326,3 +318,76 @@ def better(mode: str, value: float, than: float | None) -> bool:
     if math.isnan(value):
         return False
     return than is None or (value > than if mode == "max" else value < than)
+
+
+# ------------------------------------------------------------------- torch's data sets
+
+
+class Collated:
+    """The examples of a torch data set, collated into batches.
+
+    Example:
+        >>> from torch.utils.data import TensorDataset
+        >>> examples = Collated(TensorDataset(torch.arange(4), torch.arange(4) * 10))
+        >>> examples.batch(torch.tensor([3, 1]))
+        [tensor([3, 1]), tensor([30, 10])]
+    """
+
+    def __init__(self, data: Any, collate: Callable[[list[Any]], Any] = default_collate) -> None:
+        self.data, self.collate = data, collate
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def batch(self, indices: Tensor) -> Any:
+        """Return the examples at ``indices``."""
+        places = indices.tolist()
+        if hasattr(self.data, "__getitems__"):
+            return self.collate(self.data.__getitems__(places))
+        return self.collate([self.data[place] for place in places])
+
+
+def splits_of(task: Task, config: TrainConfig) -> dict[str, Any]:
+    """Return the examples of a task; refuse what the loop could not use or measure."""
+    if config.until is not None and config.until[0] not in (task.metric, "loss"):
+        raise unknown("metric to train until", config.until[0], {task.metric, "loss"})
+    for name in ("until", "patience"):
+        value = getattr(config, name)
+        if value is not None and task.valid is None:
+            raise ValueError(
+                f"{name} = {value} needs validation examples, and task {task.name!r} has none."
+            )
+    loader = task.train
+    if isinstance(loader, DataLoader) and loader.batch_size != config.batch_size:
+        raise ValueError(
+            f"task.train has batch_size {loader.batch_size} and TrainConfig has "
+            f"{config.batch_size}; give both the same, or let task.train be the data set."
+        )
+    return {name: _examples(name, getattr(task, name)) for name in ("train", "valid", "test")}
+
+
+def _examples(name: str, given: Any) -> Examples | None:
+    if (given is None and name != "train") or (
+        hasattr(given, "batch") and hasattr(given, "__len__")
+    ):
+        examples: Examples | None = given
+        return examples
+    collate = default_collate
+    if isinstance(given, DataLoader):
+        if not isinstance(given.sampler, (RandomSampler, SequentialSampler)):
+            raise ValueError(
+                f"task.{name} has a sampler of its own ({type(given.sampler).__name__}); the order "
+                "of the data follows from the seed, so that runs can be resumed. Leave it out."
+            )
+        given, collate = given.dataset, given.collate_fn
+    elif not isinstance(given, Dataset):
+        raise TypeError(
+            f"task.{name} is a {type(given).__name__}; give a torch Dataset or DataLoader, or an "
+            "object with a length and batch(indices)."
+        )
+    if isinstance(given, IterableDataset) or not hasattr(given, "__len__"):
+        raise TypeError(
+            f"task.{name} is a {type(given).__name__}, which has no length; the loop needs "
+            "examples by index. Give a data set with __len__ and __getitem__."
+        )
+    return Collated(given, collate)
