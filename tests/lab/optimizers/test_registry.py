@@ -12,7 +12,7 @@ from snopt.adjoint import NeuralODE
 from snopt.base.errors import UnknownName
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
-from snopt.lab.optimizers.muon import MatrixMuon
+from snopt.lab.optimizers.wrapped import MatrixMuon
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.run import experiment_of, lengthened, run
 from snopt.lab.recipes.settings import with_settings
