@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from snopt.lab.paper import Space, arms
+from snopt.lab.paper import Space
+from snopt.lab.paper.arms import Arm
 from snopt.lab.paper.scales import configuration
 from snopt.lab.report.summary import Stat
 
@@ -18,6 +19,6 @@ from snopt.lab.report.summary import Stat
     ],
 )
 def test_a_mean_over_fewer_seeds_than_were_run_says_so(monkeypatch, found, text):
-    monkeypatch.setattr(arms, "finals", lambda space, arm: found)
-    arm = arms.Arm("adam", configuration("mnist", "adam", "cpu"))
-    assert arms.finals_text(Space(Path(), "cpu"), arm) == text
+    monkeypatch.setattr(Arm, "finals", found)
+    arm = Arm(Space(Path(), "cpu"), "adam", configuration("mnist", "adam", "cpu"))
+    assert arm.finals_text() == text

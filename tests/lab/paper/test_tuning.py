@@ -73,7 +73,7 @@ def test_snopt_is_compared_with_its_defaults_and_tuned(tmp_path):
     assert {"adam", "adamw", "sgd", "muon", "snopt_amortized", "snopt", "snopt_tuned"} <= set(arms)
     assert arms["snopt"].tuning == ()
     assert len(arms["snopt_tuned"].tuning) == len(arms["adam"].tuning) == 9
-    runs = trainings(Space(tmp_path, "cpu"), [arms["snopt"], arms["adam"]])
+    runs = trainings([arms["snopt"], arms["adam"]])
     assert [run.ready for run in runs] == [True, False] * 1 + [False, True] + [True, False]
 
 
