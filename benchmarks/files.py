@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 from snopt.lab.table import markdown
 from snopt.lab.train.folder import environment as run_environment
@@ -61,6 +62,13 @@ def _processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
+
+
+def save_figure(file: Path, draw: Callable[[Figure], object], dpi: int = 110) -> None:
+    """Draw a matplotlib figure into a file."""
+    figure = Figure(layout="constrained")
+    draw(figure)
+    figure.savefig(file, dpi=dpi)
 
 
 # ------------------------------------------------------------------------------------- tables

@@ -18,7 +18,7 @@ from typing import Any
 
 import snopt
 from benchmarks.files import ROOT
-from benchmarks.timing import ratios, summary
+from snopt.lab.paper.timing import ratios, summary
 
 OURS, THEIRS = "here", "there"
 VARIANTS = {

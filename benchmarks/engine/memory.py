@@ -7,7 +7,6 @@ reversible adjoint), forward plus backward, each in a fresh process.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -88,18 +87,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--steps", nargs="+", type=int, default=[50, 150, 500, 1500, 5000])
     parser.add_argument("--out", type=Path, default=RESULTS / "memory.json")
-    parser.add_argument("--peak", nargs=2, metavar=("ADJOINT", "STEPS"))
 
 
 def main(chosen: argparse.Namespace) -> None:
     """Measure every adjoint at every number of steps."""
-    if chosen.peak:
-        print(json.dumps(peak(chosen.peak[0], int(chosen.peak[1]))))
-        return
-    child = ("benchmarks.engine", "memory", "--peak")
     megabytes: dict[str, list[float]] = {}
     for name in ADJOINTS:
-        megabytes[name] = [in_fresh_process(*child, name, str(steps)) for steps in chosen.steps]
+        megabytes[name] = [in_fresh_process(peak, name, steps) for steps in chosen.steps]
         print(f"{name:20}", *(f"{value:9.1f}" for value in megabytes[name]), flush=True)
     found = {"steps": chosen.steps, "megabytes": megabytes, "environment": environment()}
     write(chosen.out, found)

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.files import RESULTS, environment, write
-from benchmarks.timing import interleave, ratios, summary
+from snopt.lab.paper.timing import interleave, ratios, summary
 from snopt.models import ODERNN
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32

@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.files import DOCS, RESULTS, environment, put, read, write
 from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
+from snopt.lab.paper.timing import set_refresh
 from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt, parallel
@@ -58,12 +59,10 @@ class Trained:
         self.iterate(refresh=True)
 
     def iterate(self, refresh: bool) -> None:
-        optimizer = self.optimizer
-        optimizer.next_refresh = 0 if refresh else 10**9
-        optimizer.recorder.arm() if refresh else optimizer.recorder.disarm()
-        optimizer.zero_grad()
+        set_refresh(self.optimizer, refresh)
+        self.optimizer.zero_grad()
         cross_entropy(self.wrapped(self.x), self.y).backward()
-        optimizer.step()
+        self.optimizer.step()
 
     def sizes(self) -> dict[str, Any]:
         layers = [

@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.engine.accuracy import Gradients, gradients, reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
-from benchmarks.timing import interleave, ratios, summary
+from snopt.lab.paper.timing import interleave, ratios, summary
 
 OURS = ("snopt_checkpoint", "snopt_compiled")
 PEERS = (

@@ -23,9 +23,9 @@ from torch.utils._pytree import tree_leaves
 import snopt
 from benchmarks.files import RESULTS, environment, read, write
 from benchmarks.optimizer.cost import always, iteration
-from benchmarks.timing import interleave, summary
 from snopt.lab.paper.growth import slope
-from snopt.lab.paper.live_tensors import peak_megabytes
+from snopt.lab.paper.peak import peak_megabytes
+from snopt.lab.paper.timing import interleave, summary
 from snopt.optim import SNOpt
 
 MB = 2**20
@@ -101,7 +101,7 @@ class Iteration:
 def _adam(size: Size, ours: bool) -> Iteration:
     model = Model(size, ours)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
-    return Iteration(iteration(model, optimizer, lambda: None), model, optimizer)
+    return Iteration(iteration(model, optimizer), model, optimizer)
 
 
 def _snopt(size: Size, refresh: bool) -> Iteration:

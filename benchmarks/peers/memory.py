@@ -1,16 +1,13 @@
 """How far one iteration of each engine raises the memory of a fresh process, on one thread.
 
 Memory does not depend on how fast a process gets on: as many run at once as there are cores.
-``python -m benchmarks.peers.memory CASE CONTENDER`` measures one of them and prints megabytes.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
@@ -41,18 +38,13 @@ def too_long(case: str, name: str) -> str | None:
 
 
 def megabytes(case: str, name: str) -> float | str:
-    """Megabytes of one contender, or what became of it."""
+    """Return the megabytes of one contender, or why there are none."""
     try:
-        return in_fresh_process("benchmarks.peers.memory", case, name)
-    except subprocess.CalledProcessError as error:
-        return f"its process ended with code {error.returncode}"
+        return in_fresh_process(peak, case, name)
+    except BrokenProcessPool:
+        return "its process died"
 
 
-def main() -> None:
-    """Measure, in this process, what the parent asks for."""
-    case, name = sys.argv[1:]
-    print(json.dumps(rise(trial(name, case).run)))
-
-
-if __name__ == "__main__":
-    main()
+def peak(case: str, name: str) -> float:
+    """Measure, in this process, the peak megabytes of one iteration."""
+    return rise(trial(name, case).run)

@@ -18,16 +18,15 @@ from torch.optim import Optimizer
 
 from benchmarks.optimizer.cost import REFRESH_EVERY, Trained, iteration, second_order
 from benchmarks.peers.engines import first_line, form_of, rounds
-from benchmarks.timing import Times, interleave, ratios, summary
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers import make_optimizers
+from snopt.lab.paper.timing import Run, Times, interleave, ratios, summary
+from snopt.lab.paper.timing import amortised as per_iteration
 
 ENGINE = "snopt_checkpoint"
 BASELINE = "adam"
 REFRESH_AFTER = 10
 """Steps between two refreshes of SOAP and of SINGD, their own defaults or authors' advice."""
-
-Run = Callable[[], object]
 
 
 def registered(name: str, model: nn.Module, lr: float) -> list[Optimizer]:
@@ -170,8 +169,7 @@ def amortised(times: Times, periods: dict[str, int]) -> Times:
         elif f"{name}/plain" in times:
             plain = times[f"{name}/plain"]
             refresh = times.get(f"{name}/refresh", plain)
-            pairs = zip(plain, refresh, strict=True)
-            found[name] = [((period - 1) * p + r) / period for p, r in pairs]
+            found[name] = per_iteration(plain, refresh, period)
     return found
 
 

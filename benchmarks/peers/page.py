@@ -1,11 +1,12 @@
 """Write docs/peers.md and its figures from ``results/peers.json`` and ``results/growth.json``.
 
-A section appears when its part has been measured.
+The prose is in ``page.md`` beside this file. A section appears when its part has been measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,94 +28,9 @@ ORDER = (*WORKLOADS, "digits", "mnist")
 ARITHMETIC = ("matrix products", "elementwise", "reductions")
 """Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
 Measured = dict[str, Any]
-
-INTRO = """# Against peers
-
-This page is written by `python -m benchmarks.peers page` from `benchmarks/results/peers.json` and
-`benchmarks/results/growth.json`; none of its figures is typed by hand.
-
-```bash
-make bench-peers                               # everything, in an environment of its own
-python -m benchmarks.peers --parts engines memory     # some parts; the others are kept
-python -m benchmarks.peers --parts targets --only digits
-python -m benchmarks.peers growth              # how cost grows
-python -m benchmarks.peers page                # this page and its figures
-```
-
-The workloads and how they are timed are described in [benchmarks](benchmarks.md). All libraries
-get the same weights, inputs, tolerances and method (`dopri5`). A ratio is the peer's figure over
-ours, `eager` or `compiled`: above 1, the peer needs more. A part that has not been measured has no
-section.
-"""
-
-SHORTLY = """## In short
-
-Loss and gradient: the fastest form of each library over the faster of ours, medians of {rounds}
-interleaved rounds. Above 1, the peer is slower. A dash: no form of it ran more than once."""
-
-ENGINES = """## Engines: time
-
-Seconds of the loss alone (forward, no gradient wanted) and of loss and gradient (both),
-medians; ratios with quartiles. diffrax is jitted, with `lax.scan` over the intervals of
-`ode_rnn`. torchode controls the step of each sample on its own, which asks for more steps.
-torchode and torchdyn integrate one flat tensor, so the state is flattened for them. An
-iteration that took more than six seconds ran once and has no ratio."""
-
-ERRORS = """## Engines: gradient error
-
-Relative, against the float64 reference, parameters of the field / inputs; then the parameters'
-error over ours."""
-
-MEMORY = """## Engines: memory
-
-How many megabytes one iteration adds to a fresh process with one thread, at its peak; what a
-compiler keeps is part of it."""
-
-OPTIMIZERS = """## Optimizers: one iteration
-
-A whole iteration at learning rate zero on our eager engine (optax: on diffrax), amortised over
-the refreshes of the optimizer's own factors, whose interval is in the table. SNOpt's interval
-grows to 100. For optimizers that work in `step` alone it is the gradient's time plus their
-mean step. `soap` is that of pytorch_optimizer; heavyball's runs without its autotuning
-compiler. SINGD's hooks see every evaluation of the solver, not a quadrature of the path: its
-factors depend on the tolerance, and its refresh pays for each evaluation."""
-
-TARGETS = """## Optimizers: seconds to an accuracy
-
-Test accuracy of {targets} for the first time, looked at every {every} iterations; the median
-of {seeds} seeds, and how many of them got there within the limit. All optimizers learn side by
-side, a few iterations each in turn, and start from the same weights. `digits`: scikit-learn's
-8x8 digits through a three-layer tanh field; `mnist`: 8,000 images of MNIST's t10k file, the
-paper's convolutional model, 16 wide. Learning rates are the best of four each
-([how fast it learns](optimizer.md#measured-how-fast-it-learns)); SINGD's is the best of 0.001,
-0.01, 0.1 and 1 on `digits`, and was not searched on `mnist`.
-Seconds are those of learning, without looking at test images and without compiling (`optax`)."""
-
-GROWTH = """## How cost grows
-
-One iteration of a tanh network solved by equal Runge-Kutta steps. One size grows while the
-others stay at batch {batch}, width {width}, {steps} steps, {layers} layers. The exponent is
-the slope of a straight line through the logarithms of all sizes; in brackets, that between the
-last two. Memory is the most that tensors take at one time, weights and the optimizer's state
-with them. Small sizes are dominated by the fixed cost of an operator, which lowers the
-exponents of time.
-
-![How time and memory of one iteration grow](growth.png)"""
-
-PROFILE = """## Where the time goes
-
-The eager engine under torch's profiler (operators) and cProfile (Python functions of the
-package). Profilers slow down what they watch: read the shares. The command is
-`python -m benchmarks.peers --parts profile`.
-
-What earlier profiles showed, and what came of it:
-
-* an ODE-RNN's small operators wait for Python and autograd: `compile=True` makes a whole step one
-  kernel, and a solve of one step stays on autograd's own tape, without a nested backward pass;
-* after that tanh led in compiled steps: there it is a rational function on a CPU, exact to the
-  last digits of float32;
-* a refresh of SNOpt on convolutions spent most of its time copying patches: their second
-  moments are taken from views of the image now, and no patch is copied."""
+PARTS = re.split(r"<!-- (\w+) -->\n", Path(__file__).with_name("page.md").read_text("utf-8"))[1:]
+TEXT = dict(zip(PARTS[::2], (text.strip() for text in PARTS[1::2]), strict=True))
+"""The prose of the page, by section."""
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
@@ -155,7 +71,7 @@ def shortly(measured: Measured) -> str:
     counts = sorted({found["rounds"] for found in measured.values()})
     rounds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
     table = markdown(["workload", "ours", *libraries], rows)
-    return f"{SHORTLY.format(rounds=rounds)}\n\n{table}"
+    return f"{TEXT['shortly'].format(rounds=rounds)}\n\n{table}"
 
 
 def engines(measured: Measured) -> str:
@@ -172,7 +88,7 @@ def engines(measured: Measured) -> str:
                 cells += [spread(over[ours]) if ours in over else "–" for ours in OURS]
             rows.append([where, f"`{name}`", *cells])
         rows += refused(found, where, len(header))
-    return f"{ENGINES}\n\n{markdown(header, rows)}"
+    return f"{TEXT['engines']}\n\n{markdown(header, rows)}"
 
 
 def errors(measured: Measured) -> str:
@@ -192,7 +108,7 @@ def errors(measured: Measured) -> str:
             ]
             cell = f"{error['parameters']:.1e} / {error['inputs']:.1e}"
             rows.append([where, f"`{name}`", cell, *over])
-    return f"{ERRORS}\n\n{markdown(header, rows)}"
+    return f"{TEXT['errors']}\n\n{markdown(header, rows)}"
 
 
 def memory(measured: Measured) -> str:
@@ -204,7 +120,7 @@ def memory(measured: Measured) -> str:
             over = [number(value / megabytes[o]) if o in megabytes else "–" for o in OURS]
             rows.append([f"`{case}`", f"`{name}`", f"{value:.0f}", *over])
         rows += refused(found, f"`{case}`", len(header))
-    return f"{MEMORY}\n\n{markdown(header, rows)}"
+    return f"{TEXT['memory']}\n\n{markdown(header, rows)}"
 
 
 def optimizers(measured: Measured) -> str:
@@ -218,7 +134,7 @@ def optimizers(measured: Measured) -> str:
             interval = "–" if every == 1 else str(every)
             rows.append([where, f"`{name}`", interval, seconds, spread(figures["over_adam"])])
         rows += refused(found, where, len(header))
-    return f"{OPTIMIZERS}\n\n{markdown(header, rows)}"
+    return f"{TEXT['optimizers']}\n\n{markdown(header, rows)}"
 
 
 def targets(measured: Measured) -> str:
@@ -237,7 +153,7 @@ def targets(measured: Measured) -> str:
                 cells.append(f"{there['reached']} of {len(there['seeds'])}")
             rows.append([f"`{task}`, at most {found['limit']}", f"`{name}`", *cells])
         rows += refused(found, f"`{task}`", len(header))
-    text = TARGETS.format(
+    text = TEXT["targets"].format(
         targets=" and ".join(f"{level} %" for level in levels),
         every=some["look_every"],
         seeds=len(some["seeds"]),
@@ -257,11 +173,11 @@ def growth(measured: Measured) -> str:
                 slope = figures[f"{key}_exponent"]
                 cells += [f"{first} → {last}", f"{slope['all']:.2f} ({slope['last']:.2f})"]
             rows.append([f"{axis} {sizes[0]} → {sizes[-1]}", f"`{name}`", *cells])
-    return f"{GROWTH.format(**measured['base'])}\n\n{markdown(header, rows)}"
+    return f"{TEXT['growth'].format(**measured['base'])}\n\n{markdown(header, rows)}"
 
 
 def profile(measured: Measured) -> str:
-    texts = [PROFILE]
+    texts = [TEXT["profile"]]
     for case, found in ordered(measured):
         halves = [found["seconds"][half]["median"] for half in ("forward", "backward")]
         each = 1e3 * sum(halves) / found["units"]
@@ -312,7 +228,7 @@ SECTIONS: dict[str, tuple[Callable[[Measured], str], ...]] = {
 def page(peers: Measured, grown: Measured, pictured: bool) -> str:
     """The whole page: a section for every part that was measured."""
     measured = {**peers, "growth": grown}
-    texts = [INTRO.rstrip()]
+    texts = [TEXT["intro"]]
     if pictured:
         texts.append("![Time, memory, gradient error and seconds to an accuracy](peers.png)")
     for part, sections in SECTIONS.items():

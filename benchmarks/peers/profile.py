@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import snopt
 from benchmarks.peers.engines import TorchTrial, form_of
-from benchmarks.timing import summary
+from snopt.lab.paper.timing import summary
 
 SOURCES = Path(snopt.__file__).parent
 UNITS = {"ode_rnn": ("interval", 92), "cnf_gas": ("accepted step", None)}

@@ -36,6 +36,7 @@ LABELS = [
     "table:resnet",
     "table:batch",
     "table:hyper",
+    "coro:4",
 ]
 
 

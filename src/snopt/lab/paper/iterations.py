@@ -8,9 +8,11 @@ solves.
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -109,6 +111,36 @@ def measure_iterations(configs: Mapping[str, Experiment], rounds: int) -> dict[s
         "refresh_every": {name: c.optimizer.refresh_every for name, c in configs.items()},
         "environment": environment(torch.device(device), 1),
     }
+
+
+def measure_clocks(configs: Mapping[str, Experiment], rounds: int) -> dict[str, Any]:
+    """Time iterations with a refresh by CPU and by wall seconds, in the same rounds.
+
+    Args:
+        configs: experiments by method, equal except for the optimizer.
+        rounds: number of rounds.
+
+    Returns:
+        Seconds by method under ``cpu`` and ``wall``, and the load average of the machine.
+    """
+    task = build_task(next(iter(configs.values())))
+    batch = task.train.batch(torch.arange(min(128, len(task.train))))
+    trainers = {name: Trainer(config, task, "cpu") for name, config in configs.items()}
+    found: dict[str, dict[str, list[float]]] = {
+        clock: {name: [] for name in trainers} for clock in ("cpu", "wall")
+    }
+    for trainer in trainers.values():
+        trainer.iterate(batch, refresh=True)
+
+    def iterate(name: str) -> None:
+        start = time.perf_counter()
+        trainers[name].iterate(batch, refresh=True)
+        found["wall"][name].append(time.perf_counter() - start)
+
+    for k in range(rounds):
+        for name in rotated(list(trainers), k):
+            found["cpu"][name].append(seconds_of(partial(iterate, name), time.process_time))
+    return {**found, "load": os.getloadavg()[0]}
 
 
 def time_rounds(

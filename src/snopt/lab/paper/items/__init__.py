@@ -1,7 +1,7 @@
 """The tables and figures of the paper; related ones share a file."""
 
 from snopt.lab.paper.item import Item
-from snopt.lab.paper.items.complexity import COMPLEXITY
+from snopt.lab.paper.items.complexity import CLOCKS, COMPLEXITY
 from snopt.lab.paper.items.derivative_errors import DERIVATIVE_ERRORS
 from snopt.lab.paper.items.horizon import FIXED, LEARNED
 from snopt.lab.paper.items.methods import ACCURACY, CONVERGENCE, LBFGS, OTHERS, RECURSIVE
@@ -9,6 +9,7 @@ from snopt.lab.paper.items.regularity import REGULARITY
 from snopt.lab.paper.items.sensitivity import HYPER, SENSITIVITY
 from snopt.lab.paper.items.storage import STORAGE
 from snopt.lab.paper.items.variants import BATCH, IMPLICIT_ADAMS, MALI, RESIDUAL, TERMINAL
+from snopt.lab.paper.items.whitening import WHITENING
 
 __all__ = ["ITEMS"]
 
@@ -17,7 +18,7 @@ ITEMS: dict[str, Item] = {
     for item in (
         DERIVATIVE_ERRORS, STORAGE, HYPER, ACCURACY, CONVERGENCE, COMPLEXITY, SENSITIVITY, LEARNED,
         FIXED, REGULARITY, RECURSIVE, MALI, LBFGS, IMPLICIT_ADAMS, RESIDUAL, BATCH, OTHERS,
-        TERMINAL,
+        TERMINAL, WHITENING, CLOCKS,
     )
 }  # fmt: skip
 """Items by id."""

@@ -11,7 +11,7 @@ from snopt.lab.config import Experiment, Scale
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
 from snopt.lab.paper.curves import bars, clean, legend
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
-from snopt.lab.paper.iterations import measure_iterations
+from snopt.lab.paper.iterations import measure_clocks, measure_iterations
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.names import METHODS, TASKS, color_of
 from snopt.lab.paper.published import PublishedTable, published
@@ -148,4 +148,51 @@ COMPLEXITY = Item(
     lambda space: list(measurements(space).values()),
     result,
     draw,
+)
+
+# --------------------------------------------------------------------------------- CPU and wall
+
+WITHIN = 0.05
+"""Ratios by CPU seconds and by wall seconds are said to agree within this."""
+
+
+def clock_jobs(space: Space) -> dict[str, Measurement]:
+    """Return a job per data set: MNIST, and Circle except at scale ``smoke``."""
+    made = {}
+    for task in space.among(("circle",) if space.scale == "smoke" else ("mnist", "circle")):
+        settings = configs_of(task, space.scale), 4 * ROUNDS[space.scale]
+        folder = space.measurement(f"clocks-{task}")
+        made[task] = Measurement(folder, partial(measure_clocks, *settings), settings, CODE)
+    return made
+
+
+def clocks(space: Space) -> Result:
+    """Compare ratios to Adam's by both clocks."""
+    rows: list[list[Cell]] = []
+    worst, loads = 0.0, []
+    for task, job in clock_jobs(space).items():
+        found = job.read()
+        loads.append(f"{found['load']:.1f}")
+        for name in OPTIMIZERS[1:]:
+            cpu, wall = (median(ratios(found[c], name, "adam")) for c in ("cpu", "wall"))
+            worst = max(worst, abs(cpu / wall - 1))
+            cells = [f"{cpu:.3f}", f"{wall:.3f}", f"{100 * (cpu / wall - 1):+.1f} %"]
+            rows.append([TASKS[task], METHODS[name], *cells])
+    verdict = "agree" if worst <= WITHIN else "do not agree"
+    notes = [
+        f"The two ratios {verdict} within {100 * WITHIN:g} %: they differ by at most "
+        f"{100 * worst:.1f} %. Iterations with a refresh, at learning rate zero, on one thread; "
+        f"medians over {4 * ROUNDS[space.scale]} interleaved rounds.",
+        f"Load average of the machine: {', '.join(loads)}.",
+    ]
+    columns = ["data set", "method", "CPU seconds / Adam's", "wall seconds / Adam's", "difference"]
+    return Result([Table("One iteration by two clocks.", columns, rows)], notes)
+
+
+CLOCKS = Item(
+    "clocks",
+    (),
+    "CPU seconds and wall seconds",
+    lambda space: list(clock_jobs(space).values()),
+    clocks,
 )
