@@ -15,8 +15,8 @@ from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training, failure
 from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, stat_text
 from snopt.lab.paper.published import published
-from snopt.lab.paper.scales import SEEDS, configuration, cut_notes
-from snopt.lab.paper.tuning import tuned
+from snopt.lab.paper.scales import POINTS, SEEDS, configuration, cut_notes
+from snopt.lab.paper.tuning import FEWER, tuned
 from snopt.lab.recipes.run import recorded, seeded
 from snopt.lab.report.read import Run, read_run
 from snopt.lab.report.summary import Stat, seconds_per_iteration, stat
@@ -71,20 +71,22 @@ class Arm:
 
     @cached_property
     def finals(self) -> Stat | None:
-        """The test metric at the end, over the seeds that finished."""
+        """The test metric of the best model by validation (``cpu``) or of the last one."""
         values = []
         for job in trainings([self]):
             outcome = None if failure(job.folder) else recorded(job.config, job.folder)
             if outcome is not None:
-                values.append(outcome.last.get("test", {}).get(self.config.metric))
+                found = job.best() or outcome.last.get("test", {})
+                values.append(found.get(self.config.metric))
         return stat(values)
 
     def finals_text(self) -> str:
-        """Format the test metric at the end, with the number of seeds unless all finished."""
+        """Format the test metric, with the number of seeds unless all finished."""
         found, seeds = self.finals, SEEDS[self.space.scale]
         text = stat_text(found, self.config.metric)
-        whole = found is None or found.count == seeds
-        return text if whole else f"{text} ({found.count} of {seeds})"
+        if found is None or found.count == seeds:
+            return text
+        return f"{text} ({found.count} of {seeds})"
 
     def cpu_seconds(self) -> float | None:
         """Return the CPU seconds of a training, averaged over the seeds."""
@@ -137,11 +139,28 @@ def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> 
     """Return an arm per method at its chosen rate; SNOpt with its defaults is not tuned."""
     arms = []
     for method in methods:
-        config, jobs = configuration(task, "snopt", space.scale), ()
-        if method != "snopt":
-            config, jobs = tuned(space, task, "snopt" if method == TUNED else method)
-        arms.append(Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs))
+        config, jobs = (
+            (configuration(task, "snopt", space.scale), ())
+            if method == "snopt"
+            else tuned(space, task, "snopt" if method == TUNED else method)
+        )
+        arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
+        arms.append(shortened(arm, FEWER.get(method, 1)))
     return arms
+
+
+def shortened(arm: Arm, fewer: int) -> Arm:
+    """Return an arm that makes this many times fewer updates at scale ``cpu``."""
+    if fewer == 1 or arm.space.scale != "cpu":
+        return arm
+    length = max((arm.config.train.iterations or 1) // fewer, 1)
+    cosine = None if arm.config.optimizer.cosine is None else length
+    config = replace(
+        arm.config,
+        optimizer=replace(arm.config.optimizer, cosine=cosine),
+        train=replace(arm.config.train, iterations=length, evaluate_every=max(length // POINTS, 1)),
+    )
+    return replace(arm, name=f"{arm.name}-{length}", config=config)
 
 
 def main_arms(space: Space, task: str) -> list[Arm]:
@@ -202,6 +221,7 @@ def arm_item(
     tables: Mapping[str, Columns | Callable[[list[Arm]], Columns]],
     *,
     notes: Callable[[Space], Sequence[str]] = lambda space: (),
+    fewer: int = 1,
     of_arm: Callable[[Arm], Any] | None = None,
     curves: Callable[[Space], dict[str, Any]] | None = None,
     draw: Draw | None = None,
@@ -216,6 +236,7 @@ def arm_item(
         arms_of: the arms of a data set.
         tables: columns by caption, or a function that makes them from the arms of a data set.
         notes: notes beside those on the scale.
+        fewer: how many times fewer updates its arms make at scale ``cpu``, for the notes.
         of_arm: the figure's numbers of one arm, collected by data set and title.
         curves: the figure's numbers, in place of ``of_arm``.
         draw: draws them.
@@ -234,6 +255,6 @@ def arm_item(
         found = curves(space) if curves else {}
         if of_arm is not None:
             found = {TASKS[t]: {a.title: of_arm(a) for a in of} for t, of in by_task.items()}
-        return Result(made, [*notes(space), *cut_notes(by_task, space.scale)], found)
+        return Result(made, [*notes(space), *cut_notes(by_task, space.scale, fewer)], found)
 
     return Item(id, labels, title, jobs, result, draw)

@@ -119,8 +119,10 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _matrix(*, exact: bool = False, adjoint: str = "backsolve") -> Method:
-    settings: dict[str, Any] = {"exact": exact, "adjoint": adjoint}
-    return lambda p, v, s: v @ differential_programming(*p.args, **settings, **s).Q_uu
+    def matrix(p: Problem, v: Tensor, s: dict[str, Any]) -> Tensor:
+        return v @ differential_programming(*p.args, exact=exact, adjoint=adjoint, **s).Q_uu
+
+    return matrix
 
 
 def _product(make: Callable[..., Tensor], adjoint: str) -> Method:

@@ -22,16 +22,18 @@ import torch
 from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
 from snopt.lab.paper.version import LIBRARY, TRAINING, code_of, stamp
-from snopt.lab.recipes.build import build
-from snopt.lab.recipes.run import recorded, run
+from snopt.lab.recipes.build import build, build_task
+from snopt.lab.recipes.run import load, recorded, run
 from snopt.lab.train import Listener
 from snopt.lab.train.folder import FolderLock, write_json
+from snopt.lab.train.run import evaluate
 
 __all__ = ["Job", "Measurement", "Training", "Watch", "failure"]
 
 Watch: TypeAlias = Callable[[Path], Sequence[Listener]]
 """Creates the listeners of a run folder."""
 
+BEST = "best.json"
 FAILED = "failed.json"
 MEASURED = "measured.json"
 STAMP = "stamp.json"
@@ -173,27 +175,50 @@ class Training(Job):
         return self.ready and super().done()
 
     def complete(self) -> bool:  # noqa: D102
-        return failure(self.folder) is not None or recorded(self.config, self.folder) is not None
+        ended = failure(self.folder) is not None or recorded(self.config, self.folder) is not None
+        return ended and (self.best() is not None or not self._tests_best)
+
+    @property
+    def _tests_best(self) -> bool:
+        tested = self.config.scale == "cpu" and self.config.data.test_examples != 0
+        return tested and failure(self.folder) is None
+
+    def best(self) -> dict[str, Any] | None:
+        """Return the test metrics of the best model by validation, at scale ``cpu``; else None."""
+        path = self.folder / BEST
+        return json.loads(path.read_text("utf-8")) if path.exists() else None
 
     def do(self, watch: Watch) -> None:
-        """Train, or resume the training.
+        """Train, or resume the training; at scale ``cpu``, test the best model by validation.
 
         A failed solve ends the run and is recorded as its outcome with the reason: a learning rate
         that makes the flow too stiff is a property of the optimizer.
         """
         self.prepare()
-        if self.complete():  # another process was faster
-            return
         if self.config.solver.compile:
             warm_up(replace(self.config, train=replace(self.config.train, seed=0)))
         with self.timed():
             try:
-                outcome = run(self.config, self.folder, resume=True, listeners=watch(self.folder))
+                outcome = recorded(self.config, self.folder) or run(
+                    self.config, self.folder, resume=True, listeners=watch(self.folder)
+                )
             except SolveError as error:
                 write_json(self.folder / FAILED, {"reason": str(error)})
                 return
-        if outcome.status == "interrupted":
-            raise KeyboardInterrupt
+            if outcome.status == "interrupted":
+                raise KeyboardInterrupt
+            if self._tests_best:
+                write_json(self.folder / BEST, self._test_best())
+
+    def _test_best(self) -> dict[str, float]:
+        task, loaded = build_task(self.config), load(self.folder)
+        assert task.test is not None
+        train = self.config.train
+        return dict(
+            evaluate(
+                task, loaded.model, task.test, batch_size=train.eval_batch_size, seed=train.seed
+            )
+        )
 
 
 @cache

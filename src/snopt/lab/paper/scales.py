@@ -39,16 +39,18 @@ class Cut:
 
 
 CUTS: dict[str, Cut] = {
-    "mnist": Cut(2000, width=32),
-    "svhn": Cut(300, width=32),
-    "cifar10": Cut(1500, width=32),
+    "mnist": Cut(1500, width=32),
+    "svhn": Cut(150, width=32),
+    "cifar10": Cut(800, width=32),
     "spoken_arabic_digits": Cut(1000, compile=True),
     "articulary_word_recognition": Cut(300, compile=True),
-    "character_trajectories": Cut(600, compile=True),
-    "circle": Cut(1500),
-    "gas": Cut(1500),
-    "miniboone": Cut(1500),
+    "character_trajectories": Cut(500, compile=True),
+    "circle": Cut(1000),
+    "gas": Cut(600),
+    "miniboone": Cut(400),
 }
+LONGEST = 1800.0
+"""Seconds after which a run at scale ``cpu`` ends, whatever its number of updates."""
 VALID_EXAMPLES = 1000
 POINTS = 20
 """Evaluations along a run."""
@@ -82,7 +84,11 @@ def configuration(
         solver=replace(config.solver, compile=cut.compile),
         optimizer=replace(config.optimizer, rest_lr=rest, milestones=(), gamma=1.0),
         train=replace(
-            config.train, iterations=length, epochs=None, evaluate_every=max(length // POINTS, 1)
+            config.train,
+            iterations=length,
+            epochs=None,
+            evaluate_every=max(length // POINTS, 1),
+            max_seconds=LONGEST,
         ),
     )
 
@@ -97,12 +103,19 @@ PARTS: dict[str, str] = {
 """The part of a data set at scale ``cpu``, if it is not the whole one."""
 
 
-def cut_notes(tasks: Iterable[str], scale: Scale) -> list[str]:
-    """Return a note per task on what the scale reduces."""
+def cut_notes(tasks: Iterable[str], scale: Scale, fewer: int = 1) -> list[str]:
+    """Return a note per task on what the scale reduces.
+
+    Args:
+        tasks: the tasks.
+        scale: the scale.
+        fewer: divides the number of iterations at scale ``cpu``.
+    """
     notes = []
     for task in tasks if scale != "full" else ():
         config = configuration(task, "adam", scale)
-        note = f"{task}: {config.train.iterations} iterations"
+        length = (config.train.iterations or 1) // (fewer if scale == "cpu" else 1)
+        note = f"{task}: {length} iterations"
         if config.model.kind == "image" and config.model.width != 64:
             note += f", {config.model.width} channels instead of 64"
         notes.append(f"{note}; {PARTS[task]}" if scale == "cpu" and task in PARTS else note)

@@ -1,7 +1,7 @@
 """Equal searches for every method, and the settings that validation chooses.
 
-At scale ``cpu`` by successive halving: five learning rates make an eighth of the updates; the two
-best ones, each constant and with a cosine schedule, make a quarter; the best of these four is
+At scale ``cpu`` by successive halving: five learning rates make a sixteenth of the updates; the two
+best ones, each constant and with a cosine schedule, make an eighth; the best of these four is
 chosen. All use a seed that no table reports, and the validation metric at the end decides.
 """
 
@@ -23,15 +23,17 @@ SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_traj
 STIFF = 5e-2
 """The highest rate on series; with higher rates the field of an ODE-RNN becomes too stiff."""
 
-FIRST, SECOND = 8, 4
+FIRST, SECOND = 16, 8
 """Updates of the reported runs over those of the first and of the second round."""
+AT_LEAST = 40
+"""Updates of the first round at least; twice as many in the second."""
 KEPT = 2
 """Rates in the second round."""
 
-FEWER: dict[str, int] = {"recursive": 5}
+FEWER: dict[str, int] = {"recursive": 20, "lbfgs": 5}
 """Methods with long steps make this many times fewer updates at scale ``cpu``, tuning included."""
 
-PATIENCE: dict[Scale, float] = {"cpu": 1200.0}
+PATIENCE: dict[Scale, float] = {"cpu": 300.0}
 """Seconds of training after which a rate is given up; its flow has become too stiff."""
 
 
@@ -60,9 +62,11 @@ def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Train
     first = points(task, optimizer, space.scale)
     if space.scale != "cpu":
         return [_job(space, task, optimizer, point) for point in first]
-    length = CUTS[task].iterations // FEWER.get(optimizer, 1)
-    short = length // SECOND
-    opened = [_job(space, task, optimizer, point, length // FIRST) for point in first]
+    fewer = FEWER.get(optimizer, 1)
+    length = CUTS[task].iterations // fewer
+    least = max(AT_LEAST // fewer, 1)
+    short = max(length // SECOND, 2 * least)
+    opened = [_job(space, task, optimizer, point, max(length // FIRST, least)) for point in first]
     ready = all(job.done() for job in opened)
     best = sorted(opened, key=_goodness, reverse=True) if ready else opened
     finalists = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.arms import Arm, Columns, arm_item, tuned_arms
+from snopt.lab.paper.arms import Arm, Columns, arm_item, shortened, tuned_arms
 from snopt.lab.paper.curves import clean, plot
 from snopt.lab.paper.item import Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
@@ -29,6 +29,8 @@ the authors' scripts for CIFAR10 (starts at 1 and 0.05), whose program divides t
 loss by the batch size, 128, once more. The start at 10 is not the authors'."""
 EVERY: dict[Scale, int] = {"smoke": 1, "cpu": 10, "full": 50}
 """Iterations between two updates of t1: 50 in the authors' scripts, 50 to 100 in the paper."""
+FEWER = 4
+"""Runs at scale ``cpu`` make this many times fewer updates than those of the main comparison."""
 
 
 def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
@@ -38,7 +40,8 @@ def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
         horizon = HorizonConfig(policy, penalty=PENALTIES[t1], every=EVERY[space.scale])
     [arm] = tuned_arms(space, task, ("adam",))
     config = replace(arm.config, solver=replace(arm.config.solver, horizon=t1), horizon=horizon)
-    return replace(arm, name=f"adam-t1={t1:g}-{policy}", config=config, title=POLICIES[policy])
+    arm = replace(arm, name=f"adam-t1={t1:g}-{policy}", config=config, title=POLICIES[policy])
+    return shortened(arm, FEWER)
 
 
 def _time(arm: Arm) -> float | None:
@@ -156,6 +159,7 @@ LEARNED = arm_item(
     learned_arms,
     {"Learning t1 with the parameters; Adam trains the parameters.": _learned_columns()},
     notes=_settings,
+    fewer=FEWER,
     curves=_learned_curves,
     draw=draw_learned,
 )
@@ -211,6 +215,7 @@ FIXED = arm_item(
             "test accuracy, %": None,
         }
     },
+    fewer=FEWER,
     curves=_fixed_curves,
     draw=draw_fixed,
 )

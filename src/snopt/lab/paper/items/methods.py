@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from snopt.lab.config import OptimizerName
@@ -24,7 +23,7 @@ from snopt.lab.paper.item import Cell, Result, Space
 from snopt.lab.paper.items.variants import image_tasks
 from snopt.lab.paper.names import TASKS, color_of, mean_of
 from snopt.lab.paper.published import published
-from snopt.lab.paper.tuning import FEWER
+from snopt.lab.paper.scales import POINTS
 
 SNOPT: tuple[OptimizerName, ...] = ("snopt_amortized", "snopt")
 
@@ -86,8 +85,10 @@ def _notes(space: Space) -> list[str]:
         rival = best_rival(arms)
         if rival is not None and _flat(rival[0]) != "flat":
             rising.append(f"{TASKS[task]} ({rival[0].title})")
+    early = "Test values at scale cpu are those of the model with the best validation value among "
     return [
         *(missing_notes(RIVALS) if space.scale == "cpu" else []),
+        f"{early}{POINTS} evaluations along the run, for all methods alike.",
         f"Best mean: {', '.join(best)}.",
         f"A validation curve, averaged over seeds, is flat if its last quarter adds less than "
         f"{100 * FLAT:g} % of the gain from its first to its best value; otherwise the table shows "
@@ -170,7 +171,7 @@ def _lbfgs_columns() -> Columns:
     paper = published("table:lbfgs")
     same = ("accuracy", "seconds_per_iteration", "iterations_to_90", "seconds_to_90")
     return {
-        **dict.fromkeys(("method", "test accuracy, %", "seconds per iteration")),
+        **dict.fromkeys(("method", "iterations", "test accuracy, %", "seconds per iteration")),
         "iterations to 90 %": lambda arm: mean_of(k for k, _ in reached(arm)),
         "seconds to 90 %": lambda arm: mean_of(s for _, s in reached(arm)),
         "runs that reach it": lambda arm: f"{len(reached(arm))} of {len(arm.runs)}",
@@ -197,19 +198,6 @@ def _recursive_tasks(space: Space) -> list[str]:
     return [task for task in tasks_of(space) if task not in ("circle", "gas", "miniboone")]
 
 
-def recursive_arms(space: Space, task: str) -> list[Arm]:
-    """Return the arms; that of the recursive adjoint is shorter at scale ``cpu``."""
-    arms = tuned_arms(space, task, ("recursive", *SNOPT))
-    return [_shortened(arm) if space.scale == "cpu" and arm.name in FEWER else arm for arm in arms]
-
-
-def _shortened(arm: Arm) -> Arm:
-    train, fewer = arm.config.train, FEWER[arm.name]
-    length, every = (train.iterations or 1) // fewer, (train.evaluate_every or 1) // fewer
-    shorter = replace(train, iterations=max(length, 1), evaluate_every=max(every, 1))
-    return replace(arm, config=replace(arm.config, train=shorter))
-
-
 def draw_recursive(figure: Any, result: Result) -> None:
     """Draw validation accuracy against seconds, one panel per data set."""
     figure.set_size_inches(4.5 * len(result.curves), 3.2)
@@ -228,7 +216,7 @@ RECURSIVE = arm_item(
     ("fig:recur-adj",),
     "The recursive adjoint as a second-order optimizer",
     _recursive_tasks,
-    recursive_arms,
+    lambda space, task: tuned_arms(space, task, ("recursive", *SNOPT)),
     {"SNOpt and the recursive adjoint as a second-order optimizer.": dict.fromkeys(COLUMNS)},
     notes=lambda space: [
         "The paper shows bars: SNOpt at least twice as fast, accuracies 5 to 15 points higher. It "

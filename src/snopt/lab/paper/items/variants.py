@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
-from snopt.lab.paper.arms import OPTIMIZERS, Arm, TasksOf, arm_item, beside, tasks_of, tuned_arms
+from snopt.lab.paper.arms import (
+    OPTIMIZERS,
+    Arm,
+    TasksOf,
+    arm_item,
+    beside,
+    shortened,
+    tasks_of,
+    tuned_arms,
+)
 from snopt.lab.paper.item import Item, Space
 
 IMAGES = ("mnist", "svhn", "cifar10")
@@ -41,6 +50,7 @@ def _item(
     variants: Sequence[Variant],
     *,
     note: str = "",
+    fewer: int = 1,
     seconds: bool = False,
     labels: tuple[str, ...] | None = None,
 ) -> Item:
@@ -57,7 +67,7 @@ def _item(
     }
 
     def arms(space: Space, task: str) -> list[Arm]:
-        return [
+        made = [
             replace(
                 arm,
                 name=arm.name + variant.suffix,
@@ -68,8 +78,10 @@ def _item(
             for variant in variants
             for arm in tuned_arms(space, task, variant.optimizers)
         ]
+        return [shortened(arm, fewer) for arm in made]
 
-    return arm_item(id, labels, title, tasks, arms, tables, notes=lambda _: [note] * bool(note))
+    notes = [note] if note else []
+    return arm_item(id, labels, title, tasks, arms, tables, notes=lambda space: notes, fewer=fewer)
 
 
 def image_tasks(space: Space) -> list[str]:
@@ -85,9 +97,9 @@ implicit Adams takes a single step of its starting method, RK4, over a whole sol
 
 
 def _implicit_adams(config: Experiment) -> Experiment:
-    step = STEP_SIZE[config.scale]
-    changes = {"method": "implicit_adams", "step_size": step, "compile": False}
-    return replace(config, solver=replace(config.solver, **changes))
+    solver, step = config.solver, STEP_SIZE[config.scale]
+    solver = replace(solver, method="implicit_adams", step_size=step, compile=False)
+    return replace(config, solver=solver)
 
 
 IADAMS = Variant("-iadams", _implicit_adams)
@@ -97,6 +109,7 @@ IMPLICIT_ADAMS = _item(
     tasks_of,
     [IADAMS],
     note=f"Steps of {STEP_SIZE['full']:g}; at scale smoke of {STEP_SIZE['smoke']:g}.",
+    fewer=10,
 )
 
 # ---------------------------------------------------------------------------------- batch size
@@ -161,6 +174,7 @@ MALI = _item(
     ],
     note="MALI is `adjoint=reversible`: the asynchronous leapfrog and its exact inverse, of second "
     "order, so it takes more steps at the same tolerance.",
+    fewer=4,
     seconds=True,
 )
 
@@ -188,6 +202,7 @@ TERMINAL = _item(
     "Gauss-Newton matrix. `ggn` starts from the exact Gauss-Newton factors of the cross-entropy "
     "(one backward pass per class at a refresh), `sampled` from the gradient for labels drawn from "
     "the model (one more pass), whose expectation is the Gauss-Newton matrix.",
+    fewer=4,
     seconds=True,
     labels=(),
 )

@@ -56,8 +56,8 @@ class Whitened(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Evaluate the layer."""
-        found: Tensor = self.inner(functional.pad(z, (0, 1), value=1.0) @ self.R_A.mT) @ self.R_B
-        return found
+        h: Tensor = self.inner(functional.pad(z, (0, 1), value=1.0) @ self.R_A.mT)
+        return h @ self.R_B
 
     def change(self) -> Tensor:
         """Return the change of weight and bias by a step of gradient descent on ``inner``."""
@@ -67,7 +67,8 @@ class Whitened(nn.Module):
 class Collector:
     """Observes inputs and output derivatives of linear layers at the nodes of a path."""
 
-    quadrature = NODES
+    # Any: a frozen dataclass does not count as having the protocol's settable attribute.
+    quadrature: Any = NODES
 
     def __init__(self, field: nn.Module, layers: dict[str, nn.Module]) -> None:
         self.field, self.layers = field, layers
