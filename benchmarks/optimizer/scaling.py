@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.files import DOCS, RESULTS, environment, put, read, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure, write
 from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
 from snopt.lab.paper.timing import set_refresh
@@ -217,4 +218,4 @@ def main(chosen: argparse.Namespace) -> None:
     if chosen.out == RESULTS / "scaling.json":
         found = read(chosen.out)
         put(DOCS / "scaling.md", tables(found))
-        draw(found, DOCS / "scaling.png")
+        save_figure(DOCS / "scaling.png", partial(draw, found=found), dpi=120)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from benchmarks.optimizer.cost_model import (
     FLOAT,
@@ -26,7 +24,7 @@ from benchmarks.optimizer.cost_model import (
     refresh_parts,
     refresh_seconds,
 )
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import clean, legend, ticks
 from snopt.lab.table import markdown
 
 REFRESH_EVERY = 100
@@ -204,11 +202,11 @@ def networks(machine: Machine) -> dict[str, Machine]:
 # ------------------------------------------------------------------------------------ picture
 
 
-def draw(found: dict[str, Any], picture: Path) -> None:
-    """Predicted seconds against workers, every worker with the same share of examples."""
+def draw(figure: Any, found: dict[str, Any]) -> None:
+    """Draw predicted seconds against workers, every worker with the same share of examples."""
     workers = [1, 2, 4, 8, 16, 32, 64]
     colours = {"plain": "tab:blue", "refresh": "tab:orange"}
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    figure.set_size_inches(13, 3.6)
     panels = figure.subplots(1, len(CASES))
     for panel, case in zip(panels, CASES, strict=True):
         pairs = zip(networks(fitted(found)).items(), ("-", "--"), strict=True)
@@ -219,9 +217,7 @@ def draw(found: dict[str, Any], picture: Path) -> None:
                 panel.plot(workers, values, style, color=colour, label=f"{kind}, {network}")
         clean(panel, "workers", title=f"{case.name}, {case.batch} examples each")
         panel.set_xscale("log")
-        panel.set_xticks([1, 8, 64], ["1", "8", "64"])
-        panel.minorticks_off()
+        ticks(panel, [1, 8, 64])
         panel.set_ylim(bottom=0)
     panels[0].set_ylabel("predicted milliseconds")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.savefig(picture, dpi=120)
+    legend(figure, 4, "lower")

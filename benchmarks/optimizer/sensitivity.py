@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -18,11 +19,10 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 from torch import nn
-from torch.nn import functional
 
 import snopt
 from benchmarks.files import DOCS, RESULTS, environment, put, read, write
-from benchmarks.optimizer.small import accuracy, digits, digits_model
+from benchmarks.optimizer.small import Learner, digits, digits_model
 from snopt import KroneckerOptions, SNOpt, UniformGrid
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers import find, make_optimizers
@@ -117,19 +117,13 @@ def run(
     torch.manual_seed(seed)
     model = build()
     made = make(model)
-    optimizers = made if isinstance(made, list) else [made]
-    losses, start = [], time.process_time()
+    learner = Learner(model, made if isinstance(made, list) else [made])
+    start = time.process_time()
     try:
-        for (x, y), _ in zip(task.batches(seed), range(iterations), strict=False):
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), y)
-            loss.backward()
-            for optimizer in optimizers:
-                optimizer.step()
-            losses.append(float(loss.detach()))
+        batches = islice(task.batches(seed), iterations)
+        losses = [learner.learn(x, y) for x, y in batches]
         seconds = time.process_time() - start
-        right = accuracy(model, *task.test)
+        right = learner.accuracy(*task.test)
     except snopt.SolveError:
         return None
     return {"loss": mean(losses[-LAST:]), "accuracy": right, "seconds": round(seconds, 2)}

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import snopt
 from snopt.lab.data import DataNotFound, load
@@ -71,13 +73,27 @@ SMALL = {
 }
 
 
-def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Percentage of right answers."""
-    model.eval()
-    with torch.no_grad():
-        right = sum(
-            int((model(a).argmax(1) == b).sum())
-            for a, b in zip(x.split(500), y.split(500), strict=True)
-        )
-    model.train()
-    return 100.0 * right / len(y)
+class Learner:
+    """A model and its optimizers."""
+
+    def __init__(self, model: nn.Module, optimizers: list[Any]) -> None:
+        self.model, self.optimizers = model, optimizers
+
+    def learn(self, x: Tensor, y: Tensor) -> float:
+        """Take one step on a batch; return the loss."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss = functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return float(loss.detach())
+
+    def accuracy(self, x: Tensor, y: Tensor) -> float:
+        """Return the percentage of right answers."""
+        self.model.eval()
+        with torch.no_grad():
+            pairs = zip(x.split(500), y.split(500), strict=True)
+            right = sum(int((self.model(a).argmax(1) == b).sum()) for a, b in pairs)
+        self.model.train()
+        return 100.0 * right / len(y)

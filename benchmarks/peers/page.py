@@ -7,19 +7,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import (
-    DOCS,
-    RESULTS,
-    WORKLOADS,
-    label,
-    read,
-    spread,
-    surroundings,
-)
+from benchmarks.files import DOCS, RESULTS, WORKLOADS, label, read, spread, surroundings
 from benchmarks.peers.figures import draw_growth, draw_peers
 from snopt.lab.table import markdown
 
@@ -45,10 +37,39 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
-    """Rows of those that did not run."""
-    blank = [""] * (columns - 3)
-    return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
+def table(
+    header: str,
+    measured: Measured,
+    cells: Callable[[Any, Measured], list[str]],
+    *,
+    of: Callable[[Measured], Measured] = lambda found: found["contenders"],
+    where: str = "",
+    refused: bool = True,
+) -> str:
+    """Lay out a row per workload and contender, and one for each that did not run.
+
+    Args:
+        header: names of the columns, separated by bars.
+        measured: a part.
+        cells: the cells of a contender, from its figures and those of the workload.
+        of: figures by contender.
+        where: suffix of the workload's name, a format of its figures.
+        refused: whether to list those that did not run.
+    """
+    columns, rows = header.split(" | "), []
+    for case, found in ordered(measured):
+        place = label(case, found.get("form", "plain"))
+        named = place + where.format(**found)
+        rows += [[named, f"`{name}`", *cells(each, found)] for name, each in of(found).items()]
+        blank = [""] * (len(columns) - 3)
+        unable = found["cannot_run"] if refused else {}
+        rows += [[place, f"`{name}`", why, *blank] for name, why in unable.items()]
+    return markdown(columns, rows)
+
+
+def over_ours(value: float, ours: Mapping[str, float]) -> list[str]:
+    """Divide a value by those of our two engines."""
+    return [number(value / ours[name]) if name in ours else "–" for name in OURS]
 
 
 def shortly(measured: Measured) -> str:
@@ -75,90 +96,71 @@ def shortly(measured: Measured) -> str:
 
 
 def engines(measured: Measured) -> str:
-    header = ["workload", "library", "forward, s", "/ eager", "/ compiled"]
-    header += ["both, s", "/ eager", "/ compiled"]
-    rows = []
-    for case, found in ordered(measured):
-        where = label(case, found["form"])
-        for name, figures in found["contenders"].items():
-            cells = []
-            for kind in ("forward", "both"):
-                cells.append(number(figures[kind]["median"]) if kind in figures else "–")
-                over = figures.get(f"{kind}_over", {})
-                cells += [spread(over[ours]) if ours in over else "–" for ours in OURS]
-            rows.append([where, f"`{name}`", *cells])
-        rows += refused(found, where, len(header))
-    return f"{TEXT['engines']}\n\n{markdown(header, rows)}"
+    def cells(figures: Measured, found: Measured) -> list[str]:
+        texts = []
+        for kind in ("forward", "both"):
+            texts.append(number(figures[kind]["median"]) if kind in figures else "–")
+            over = figures.get(f"{kind}_over", {})
+            texts += [spread(over[ours]) if ours in over else "–" for ours in OURS]
+        return texts
+
+    header = (
+        "workload | library | forward, s | / eager | / compiled | both, s | / eager | / compiled"
+    )
+    return f"{TEXT['engines']}\n\n{table(header, measured, cells)}"
 
 
 def errors(measured: Measured) -> str:
-    header = ["workload", "library", "error", "/ eager", "/ compiled"]
-    rows = []
-    for case, found in ordered(measured):
-        contenders = found["contenders"]
-        where = label(case, found["form"])
-        reference = {"reference": {"error": found["reference_error"]}}
-        for name, figures in (reference | contenders).items():
-            error = figures["error"]
-            over = [
-                number(error["parameters"] / contenders[ours]["error"]["parameters"])
-                if ours in contenders
-                else "–"
-                for ours in OURS
-            ]
-            cell = f"{error['parameters']:.1e} / {error['inputs']:.1e}"
-            rows.append([where, f"`{name}`", cell, *over])
-    return f"{TEXT['errors']}\n\n{markdown(header, rows)}"
+    def cells(figures: Measured, found: Measured) -> list[str]:
+        error = figures["error"]
+        ours = {name: each["error"]["parameters"] for name, each in found["contenders"].items()}
+        cell = f"{error['parameters']:.1e} / {error['inputs']:.1e}"
+        return [cell, *over_ours(error["parameters"], ours)]
+
+    def with_reference(found: Measured) -> Measured:
+        return {"reference": {"error": found["reference_error"]}} | found["contenders"]
+
+    header = "workload | library | error | / eager | / compiled"
+    rows = table(header, measured, cells, of=with_reference, refused=False)
+    return f"{TEXT['errors']}\n\n{rows}"
 
 
 def memory(measured: Measured) -> str:
-    header = ["workload", "library", "MB", "/ eager", "/ compiled"]
-    rows = []
-    for case, found in ordered(measured):
-        megabytes = found["megabytes"]
-        for name, value in megabytes.items():
-            over = [number(value / megabytes[o]) if o in megabytes else "–" for o in OURS]
-            rows.append([f"`{case}`", f"`{name}`", f"{value:.0f}", *over])
-        rows += refused(found, f"`{case}`", len(header))
-    return f"{TEXT['memory']}\n\n{markdown(header, rows)}"
+    def cells(value: float, found: Measured) -> list[str]:
+        return [f"{value:.0f}", *over_ours(value, found["megabytes"])]
+
+    header = "workload | library | MB | / eager | / compiled"
+    rows = table(header, measured, cells, of=lambda found: found["megabytes"])
+    return f"{TEXT['memory']}\n\n{rows}"
 
 
 def optimizers(measured: Measured) -> str:
-    header = ["workload", "optimizer", "refresh every", "seconds", "/ Adam"]
-    rows = []
-    for case, found in ordered(measured):
-        where = label(case, found["form"])
-        for name, figures in found["contenders"].items():
-            every = figures["refresh_every"]
-            seconds = number(figures["seconds"]["median"])
-            interval = "–" if every == 1 else str(every)
-            rows.append([where, f"`{name}`", interval, seconds, spread(figures["over_adam"])])
-        rows += refused(found, where, len(header))
-    return f"{TEXT['optimizers']}\n\n{markdown(header, rows)}"
+    def cells(figures: Measured, found: Measured) -> list[str]:
+        every = figures["refresh_every"]
+        interval = "–" if every == 1 else str(every)
+        return [interval, number(figures["seconds"]["median"]), spread(figures["over_adam"])]
+
+    header = "workload | optimizer | refresh every | seconds | / Adam"
+    return f"{TEXT['optimizers']}\n\n{table(header, measured, cells)}"
 
 
 def targets(measured: Measured) -> str:
     some = next(iter(measured.values()))
     levels = list(next(iter(some["contenders"].values()))["targets"])
-    header = ["task", "optimizer", "rate"]
-    for level in levels:
-        header += [f"iterations to {level} %", "seconds", "seeds"]
-    rows = []
-    for task, found in ordered(measured):
-        for name, figures in found["contenders"].items():
-            cells = [f"{figures['rate']:g}"]
-            for level in levels:
-                there = figures["targets"][level]
-                cells += [number(there[key]) for key in ("iterations", "seconds")]
-                cells.append(f"{there['reached']} of {len(there['seeds'])}")
-            rows.append([f"`{task}`, at most {found['limit']}", f"`{name}`", *cells])
-        rows += refused(found, f"`{task}`", len(header))
-    text = TEXT["targets"].format(
-        targets=" and ".join(f"{level} %" for level in levels),
-        every=some["look_every"],
-        seeds=len(some["seeds"]),
-    )
-    return f"{text}\n\n{markdown(header, rows)}"
+
+    def cells(figures: Measured, found: Measured) -> list[str]:
+        texts = [f"{figures['rate']:g}"]
+        for there in figures["targets"].values():
+            texts += [number(there[key]) for key in ("iterations", "seconds")]
+            texts.append(f"{there['reached']} of {len(there['seeds'])}")
+        return texts
+
+    header = "task | optimizer | rate"
+    header += "".join(f" | iterations to {level} % | seconds | seeds" for level in levels)
+    goals = " and ".join(f"{level} %" for level in levels)
+    count = len(some["seeds"])
+    text = TEXT["targets"].format(targets=goals, every=some["look_every"], seeds=count)
+    return f"{text}\n\n{table(header, measured, cells, where=', at most {limit}')}"
 
 
 def growth(measured: Measured) -> str:

@@ -13,12 +13,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 import snopt
 from benchmarks.files import RESULTS, read
-from benchmarks.optimizer.small import SMALL, Small, accuracy
+from benchmarks.optimizer.small import SMALL, Learner, Small
 from benchmarks.peers.engines import first_line
 from benchmarks.peers.optimizers import registered, singd
 from snopt.lab.recipes.run import rotated
@@ -47,32 +46,12 @@ def rates_of(task: str) -> dict[str, float]:
     return rates | {"optax": rates["adam"]} if task == "digits" else rates
 
 
-class TorchLearner:
-    """A model and what trains it."""
-
-    def __init__(self, model: nn.Module, name: str, lr: float) -> None:
-        self.model = model
-        self.optimizers = singd(model, lr) if name == "singd" else registered(name, model, lr)
-
-    def learn(self, x: Tensor, y: Tensor) -> None:
-        """Take one step on a batch."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        functional.cross_entropy(self.model(x), y).backward()
-        for optimizer in self.optimizers:
-            optimizer.step()
-
-    def accuracy(self, x: Tensor, y: Tensor) -> float:
-        """Percentage of right answers."""
-        return accuracy(self.model, x, y)
-
-
 def learner(name: str, task: str, lr: float, seed: int, batch: tuple[Tensor, Tensor]) -> Any:
     """Make a fresh model, the same for all with this seed, and what trains it."""
     torch.manual_seed(seed)
     model = SMALL[task][1]()
     if name != "optax":
-        return TorchLearner(model, name, lr)
+        return Learner(model, singd(model, lr) if name == "singd" else registered(name, model, lr))
     from benchmarks.peers.optax_trials import DigitsLearner
 
     made = DigitsLearner(model, lr)

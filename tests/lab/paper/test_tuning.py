@@ -32,10 +32,7 @@ def pretend(job: Training, value: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("task", "values", "kept"),
-    [
-        ("mnist", (0.5, 0.9, None, 0.7, 0.6), (1, 3)),
-        ("circle", (1.5, None, 0.7, 0.9, 2.0), (2, 3)),
-    ],
+    [("mnist", (0.5, 0.9, None, 0.7, 0.6), (1, 3)), ("circle", (1.5, None, 0.7, 0.9, 2.0), (2, 3))],
 )
 def test_halving_keeps_the_best_rates_and_tries_a_cosine_with_them(tmp_path, task, values, kept):
     space = Space(tmp_path, "cpu")

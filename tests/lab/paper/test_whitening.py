@@ -5,15 +5,7 @@ import torch
 
 from snopt.adjoint import NeuralODE
 from snopt.kronecker import KroneckerOptions
-from snopt.lab.paper.items.whitening import (
-    LAYERS,
-    NODES,
-    SOLVER,
-    along,
-    factors,
-    measure,
-    problem,
-)
+from snopt.lab.paper.items.whitening import LAYERS, NODES, SOLVER, along, factors, measure, problem
 from snopt.optim import SNOpt
 
 SIZE = (3, 5, 256)

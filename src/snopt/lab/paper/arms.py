@@ -207,9 +207,7 @@ def arm_table(caption: str, arms: Iterable[Arm], columns: Columns) -> Table:
 def beside(label: str) -> Columns:
     """Return a column with the values of one of the paper's tables."""
     paper = published(label)
-    return {
-        f"paper, Table {paper.number}": lambda arm: paper.text(arm.row, arm.config.task),
-    }
+    return {f"paper, Table {paper.number}": lambda arm: paper.text(arm.row, arm.config.task)}
 
 
 def arm_item(

@@ -127,7 +127,7 @@ def result(space: Space) -> Result:
     notes = [
         f"Mean over at most {EXAMPLES} test examples: evaluations of a forward solve at the "
         f"tolerance of training, in batches of {BATCH}; integrals at tolerance 1e-5, the "
-        "Jacobian's from one draw of signs per example.",
+        "Jacobian's from one draw of signs per example."
     ]
     if task != "svhn":
         name = TASKS.get(task, task)
@@ -138,10 +138,4 @@ def result(space: Space) -> Result:
     return Result([table], notes)
 
 
-REGULARITY = Item(
-    "reg",
-    ("table:reg",),
-    "Regularity of trained flows",
-    jobs,
-    result,
-)
+REGULARITY = Item("reg", ("table:reg",), "Regularity of trained flows", jobs, result)

@@ -72,8 +72,9 @@ def cloud(space: Space) -> Result:
         found = [_point(job) for job in jobs[: len(points(task, optimizer, space.scale))]]
         curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = found
         known = [point["accuracy"] for point in found if not math.isnan(point["accuracy"])]
-        names = [TASKS[task], METHODS[optimizer], len(found), f"{len(found) - len(known)}"]
-        rows.append([*names, max(known, default=None), min(known, default=None)])
+        ends: list[Cell] = [max(known, default=None), min(known, default=None)]
+        failed = f"{len(found) - len(known)}"
+        rows.append([TASKS[task], METHODS[optimizer], len(found), failed, *ends])
     columns = ["data set", "method", "rates", "failed", "best accuracy, %", "worst accuracy, %"]
     caption = "Validation accuracy at the end, over all learning rates tried."
     return Result([Table(caption, columns, rows)], [], curves)

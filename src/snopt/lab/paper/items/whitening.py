@@ -48,20 +48,21 @@ class Whitened(nn.Module):
         super().__init__()
         order = torch.arange(len(A)).roll(1)  # the constant first
         root = torch.linalg.cholesky(A[order][:, order])
-        self.R_A = torch.linalg.inv(root)[:, order.argsort()]
-        self.R_B = torch.linalg.inv(torch.linalg.cholesky(B))
+        self.R_A: Tensor = torch.linalg.inv(root)[:, order.argsort()]
+        self.R_B: Tensor = torch.linalg.inv(torch.linalg.cholesky(B))
         self.inner = nn.Linear(len(A), len(B), bias=False)
         weight = torch.linalg.solve(self.R_B.mT, joined(linear.weight, linear.bias).detach())
         self.inner.weight = nn.Parameter(torch.linalg.solve(self.R_A, weight, left=False))
 
     def forward(self, z: Tensor) -> Tensor:
         """Evaluate the layer."""
-        h: Tensor = self.inner(functional.pad(z, (0, 1), value=1.0) @ self.R_A.mT)
-        return h @ self.R_B
+        h: Tensor = self.inner(functional.pad(z, (0, 1), value=1.0) @ self.R_A.mT) @ self.R_B
+        return h
 
     def change(self) -> Tensor:
         """Return the change of weight and bias by a step of gradient descent on ``inner``."""
-        return -self.R_B.mT @ _grad(self.inner.weight) @ self.R_A
+        made: Tensor = -self.R_B.mT @ _grad(self.inner.weight) @ self.R_A
+        return made
 
 
 class Collector:
