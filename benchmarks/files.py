@@ -1,4 +1,4 @@
-"""Where results are kept, what they were measured on, and the tables of the pages made of them."""
+"""Files of results, the environment of a measurement, and tables and figures of pages."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ WORKLOADS = ("image", "ode_rnn", "cnf_miniboone", "cnf_gas")
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Read a file of results; empty if nothing was measured."""
+    """Read a file of results; empty if it does not exist."""
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
 def write(file: Path, found: Mapping[str, Any]) -> None:
-    """Write a file of results as a whole."""
+    """Write a file of results."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
 
 
 def environment() -> dict[str, Any]:
-    """Describe this process's surroundings: as a run does, with the processor and the peers."""
+    """Describe the environment of this process, with the processor and the peers."""
     found = run_environment(torch.device("cpu"), processes=1)
     packages = {**found["packages"], **{name: _installed(name) for name in PEERS}}
     return {
@@ -92,7 +92,7 @@ def label(case: str, form: str) -> str:
 
 
 def spread(values: Mapping[str, float], digits: int = 2) -> str:
-    """Write a median with its quartiles."""
+    """Format a median with its quartiles."""
     low, mid, high = (f"{values[key]:.{digits}f}" for key in ("lower", "median", "upper"))
     return f"**{mid}** ({low}–{high})"
 

@@ -24,7 +24,7 @@ from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.lab.paper.timing import interleave, ratios, summary
 
 Measured = dict[str, dict[str, Any]]
-"""What was measured of each contender, by its name."""
+"""Results by contender."""
 
 
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
@@ -96,7 +96,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Measure what the command line asks for, writing after each part."""
+    """Measure what was requested, writing after each part."""
     if chosen.quick:
         chosen.repeats = 3
     measure_against(chosen) if chosen.against else measure_parts(chosen)
@@ -129,7 +129,7 @@ def measure_parts(chosen: argparse.Namespace) -> None:
 
 
 def runs(name: str, form: str) -> bool:
-    """Tell whether a contender is measured on a form: autograd inside it stops the compiler."""
+    """Return whether a contender is measured on a form; autograd inside it stops the compiler."""
     return not (form == "autograd" and name.endswith("compiled"))
 
 
@@ -142,11 +142,11 @@ def show(case: str, form: str, part: str, measured: Measured) -> None:
 
 
 def keep(file: Path, case: str, form: str, part: str, measured: Measured) -> None:
-    """Put one part into the file, leaving the others and other contenders as they are."""
+    """Store one part, keeping the others and other contenders."""
     kept = read(file)
     place = kept.setdefault(case, {}).setdefault(form, {}).setdefault(part, {})
     if part == "time":
-        place.clear()  # times of different runs are not to be compared
+        place.clear()  # times of different runs cannot be compared
     place.setdefault("contenders", {}).update(measured)
     place["environment"] = environment()
     write(file, kept)

@@ -44,7 +44,7 @@ def _snopt(field: nn.Module, x: Tensor, steps: int, *, adjoint: str) -> Tensor:
 def _leapfrog(field: nn.Module, x: Tensor, steps: int) -> Tensor:
     import snopt
 
-    # The leapfrog is always adaptive: no step is too inexact, and none longer than wanted.
+    # The leapfrog is always adaptive: accept every step, and bound its length.
     options = {"first_step": 1.0 / steps, "max_step": 1.0 / steps}
     block = snopt.NeuralODE(field, adjoint="reversible", rtol=1e6, atol=1e6, options=options)
     end = block(x)
@@ -71,7 +71,7 @@ ADJOINTS: dict[str, Solve] = {
 
 
 def peak(name: str, steps: int) -> float:
-    """Measure, in this process, how many megabytes one gradient takes."""
+    """Measure, in this process, the peak megabytes of one gradient."""
     torch.manual_seed(0)
     field = Relaxation()
     x = torch.randn(BATCH, WIDTH, requires_grad=True)
@@ -79,7 +79,7 @@ def peak(name: str, steps: int) -> float:
     def gradient(count: int) -> None:
         ADJOINTS[name](field, x, count).square().mean().backward()
 
-    gradient(2)  # what libraries allocate on first use is not the adjoint's
+    gradient(2)  # what libraries allocate on first use does not belong to the adjoint
     return rise(lambda: gradient(steps))
 
 

@@ -1,4 +1,4 @@
-"""Draw what was measured, and write the tables of docs/benchmarks.md.
+"""Draw the results, and write the tables of docs/benchmarks.md.
 
 ``engine.png`` (time as a ratio to torchdiffeq), ``accuracy.png`` (gradient error) and
 ``memory.png`` (peak memory against steps) go beside the JSON files, from which every figure of the
@@ -46,7 +46,7 @@ COLOURS = {
 
 
 def with_part(engine: Measured, part: str) -> list[tuple[str, str, Measured]]:
-    """List ``(case, form, contenders)`` of what a part was measured on, in a fixed order."""
+    """Return ``(case, form, contenders)`` of the workloads of a part, in a fixed order."""
     return [
         (case, form, engine[case][form][part]["contenders"])
         for case in WORKLOADS
@@ -72,7 +72,7 @@ def time_table(engine: Measured) -> str:
 
 
 def by_contender(engine: Measured, part: str, cell: Callable[[Measured], str]) -> str:
-    """Tabulate a part, a column a contender."""
+    """Tabulate a part, one column per contender."""
     found = with_part(engine, part)
     names = list(dict.fromkeys(name for *_, figures in found for name in figures))
     rows = [
@@ -92,7 +92,7 @@ def growth_table(memory: Measured) -> str:
 
 
 def tables(engine: Measured, memory: Measured) -> dict[str, str]:
-    """The tables of the page by their places in it."""
+    """Return the tables of the page by their places in it."""
     case, form, _ = with_part(engine, "time")[0]
     return {
         "time": time_table(engine),
@@ -172,7 +172,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Draw and write; both measurements have to be there."""
+    """Draw and write; both measurements must exist."""
     engine, memory = read(RESULTS / "engine.json"), read(RESULTS / "memory.json")
     missing = [name for name, found in (("measure", engine), ("memory", memory)) if not found]
     if missing:

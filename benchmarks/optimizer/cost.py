@@ -3,11 +3,11 @@
 All run the whole iteration (zero_grad, forward, backward, step) at learning rate zero, so that the
 work stays the same; rounds are interleaved and ratios taken within a round.
 
-Between refreshes SNOpt leaves forward and backward pass as they are, so that only its step differs
-from Adam's. The difference is a few hundredths of an iteration, and one of whole iterations would
-drown in what a shared machine does meanwhile; so steps are timed by themselves. An amortised
-iteration at ``refresh_every=100`` is Adam's, with SNOpt's step for Adam's, and a hundredth of what
-a refresh adds to an iteration.
+Between refreshes SNOpt does not change the forward and backward pass, so only its step differs
+from Adam's. The difference is a few hundredths of an iteration, less than the noise of whole
+iterations on a shared machine; so steps are timed separately. An amortised iteration at
+``refresh_every=100`` is Adam's, with SNOpt's step in place of Adam's, plus a hundredth of what a
+refresh adds to an iteration.
 """
 
 from __future__ import annotations

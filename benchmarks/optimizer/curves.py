@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Draw validation accuracy against seconds, a panel a data set."""
+    """Draw validation accuracy against seconds, one panel per data set."""
     found = read_result(DOCS / "results" / "convergence.json")
     figure = Figure(figsize=(8.6, 2.9), layout="constrained")
     axes = figure.subplots(1, len(TASKS))

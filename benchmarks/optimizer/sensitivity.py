@@ -1,9 +1,9 @@
-"""How much SNOpt's settings matter: each is varied alone around the default, on digits.
+"""Sensitivity to SNOpt's settings: each is varied alone around the default, on digits.
 
-Ten minutes on one core. ``--draw`` makes the figure and the table of docs/settings.md of what is
-stored. 100 iterations of the tanh flow of ``benchmarks.optimizer.small`` with three seeds that no
-default was chosen by. ``conv`` needs convolutions and has a small model of its own. A
-run whose solve fails, or takes more than 200 steps, is counted as failed and has no figures.
+Ten minutes on one core. ``--draw`` writes the figure and the table of docs/settings.md from the
+stored results. 100 iterations of the tanh flow of ``benchmarks.optimizer.small`` with three seeds
+that no default was chosen by. ``conv`` needs convolutions and has its own small model. A run whose
+solve fails, or takes more than 200 steps, counts as failed and has no values.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def conv_model() -> nn.Module:
 
 
 def rival(name: str, rate: float) -> Callable[[nn.Module], Any]:
-    """An optimizer of the laboratory with its usual settings."""
+    """Return an optimizer of the laboratory with its usual settings."""
     return lambda model: make_optimizers(model, OptimizerConfig(name, lr=rate))
 
 
 def installed(name: str) -> bool:
-    """Whether the package of an optimizer is there; says so if it is not."""
+    """Return whether the package of an optimizer is installed; print a message if not."""
     try:
         rival(name, 0.1)(nn.Linear(1, 1))
     except ImportError as missing:
@@ -74,7 +74,7 @@ def factors(**options: Any) -> Callable[[nn.Module], Any]:
 
 
 def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
-    """The optimizers of each setting, by value."""
+    """Return the optimizers of each setting, by value."""
     amortized = {"rule": "amortized"}
     loss = {"loss": "cross_entropy"}
     return {
@@ -169,7 +169,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Loss and accuracy against the learning rate."""
+    """Draw loss and accuracy against the learning rate."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     panels = figure.subplots(1, 2)
     curves = {"lr": "SNOpt", "lr of `rule='amortized'`": "SNOpt, amortized"}
@@ -201,7 +201,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Measure, or draw what was measured."""
+    """Measure, or draw the stored results."""
     if not chosen.draw:
         write(chosen.out, measure(chosen.iterations, chosen.only))
         return

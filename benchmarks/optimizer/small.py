@@ -32,7 +32,7 @@ class Small:
     test: Pair
 
     def batches(self, seed: int) -> Iterator[Pair]:
-        """Batches of shuffled epochs, without end; a short last batch is left out."""
+        """Yield batches of shuffled epochs without end; a short last batch is dropped."""
         generator = torch.Generator().manual_seed(1000 + seed)
         x, y = self.train
         while True:
@@ -42,7 +42,7 @@ class Small:
 
 
 def digits() -> Small:
-    """Pixels between 0 and 1, as vectors of 64."""
+    """Return pixels between 0 and 1, as vectors of 64."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -53,7 +53,7 @@ def digits() -> Small:
 
 
 def mnist() -> Small:
-    """A part of MNIST, standardised; exits with a word if it is not there."""
+    """Return a part of MNIST, standardised; exit with a message if it is missing."""
     try:
         found = load("mnist").test.tensors
     except DataNotFound as missing:
@@ -62,7 +62,7 @@ def mnist() -> Small:
 
 
 def digits_model(**solver: object) -> nn.Module:
-    """A flow of 64 dimensions and a linear read-out."""
+    """Return a flow of 64 dimensions and a linear read-out."""
     block = snopt.NeuralODE(TanhField(64, depth=3), rtol=1e-3, atol=1e-3, **solver)
     return nn.Sequential(block, nn.Linear(64, 10))
 

@@ -1,6 +1,6 @@
-"""How far one iteration of each engine raises the memory of a fresh process, on one thread.
+"""Peak memory of one iteration of each engine, in fresh processes of one thread.
 
-Memory does not depend on how fast a process gets on: as many run at once as there are cores.
+Memory does not depend on speed, so as many processes run at once as there are cores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snopt.lab.paper.peak import in_fresh_process, rise
 
 
 def measure(case: str, budget: float) -> dict[str, Any]:
-    """Measure everyone on one workload; there are no rounds to fit into a budget."""
+    """Measure all libraries on one workload; the budget is not used."""
     unable = {name: why for name in (*OURS, *PEERS) if (why := too_long(case, name))}
     able = [name for name in (*OURS, *PEERS) if name not in unable]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -31,7 +31,7 @@ def measure(case: str, budget: float) -> dict[str, Any]:
 
 
 def too_long(case: str, name: str) -> str | None:
-    """Say why a pair is not measured; None if it is."""
+    """Return why a pair is not measured; None if it is."""
     if case == "image" and name.startswith("diffrax"):
         return "not measured: an iteration takes many seconds"
     return left_out(case, name)

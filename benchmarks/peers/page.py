@@ -26,12 +26,12 @@ TEXT = dict(zip(PARTS[::2], (text.strip() for text in PARTS[1::2]), strict=True)
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
-    """Workloads and tasks in a fixed order."""
+    """Return workloads and tasks in a fixed order."""
     return [(name, measured[name]) for name in ORDER if name in measured]
 
 
 def number(value: float | None) -> str:
-    """Write a number to three digits, or a dash."""
+    """Format a number with three digits, or a dash."""
     if value is None:
         return "–"
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
@@ -205,12 +205,12 @@ def profile(measured: Measured) -> str:
 
 
 def overhead(kinds: dict[str, float]) -> float:
-    """Percentage of the time that is no arithmetic."""
+    """Return the percentage of the time that is not arithmetic."""
     return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
 
 
 def environments(peers: Measured) -> str:
-    """The surroundings of the part that was measured first, which all parts share but the date."""
+    """Return the environment of the first part; the others differ in the date only."""
     for part in peers.values():
         for found in part.values():
             return f"## Measured on\n\n{surroundings(found['environment'])}"
@@ -228,7 +228,7 @@ SECTIONS: dict[str, tuple[Callable[[Measured], str], ...]] = {
 
 
 def page(peers: Measured, grown: Measured, pictured: bool) -> str:
-    """The whole page: a section for every part that was measured."""
+    """Return the whole page, with a section for every part that was measured."""
     measured = {**peers, "growth": grown}
     texts = [TEXT["intro"]]
     if pictured:
@@ -246,7 +246,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Write the page and draw what there is to draw."""
+    """Write the page and its figures."""
     measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
     peers = {part: found for part, found in measured.items() if part in SECTIONS}
     if grown:

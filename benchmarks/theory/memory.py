@@ -1,8 +1,8 @@
 """Peak memory of second-order methods as the problem grows (the paper's Table 2).
 
 The item ``memory-comp`` of ``snopt paper`` with more methods, and with a second figure per point:
-beside the peak of live tensors, how far a process of its own grows while it computes derivatives
-once, less what the same method takes on a tiny problem. The second contains memory that the
+beside the peak of live tensors, how far a fresh process grows while it computes derivatives once,
+less what the same method takes on a tiny problem. The second contains memory that the
 allocator keeps.
 """
 
@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--sizes", type=int, help="only the first so many; two at least")
+    parser.add_argument("--sizes", type=int, help="number of sizes per axis; at least two")
     parser.add_argument("--out", type=Path, default=RESULTS / "second_order_memory.json")
     parser.add_argument("--plot", action="store_true", help="only draw the stored results")
 

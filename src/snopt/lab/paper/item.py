@@ -77,6 +77,7 @@ class Item:
             learning rate is not chosen yet are listed as not ready.
         result: reads the records, when all jobs are done.
         draw: draws a result into a matplotlib figure; None if there is no figure.
+        shown: whether the page of all results shows it; its JSON file is written anyway.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Item:
     jobs: Callable[[Space], list[Job]]
     result: Callable[[Space], Result]
     draw: Draw | None = None
+    shown: bool = True
 
     @property
     def origin(self) -> str:

@@ -64,7 +64,7 @@ def write_page(space: Space, path: Path) -> Path:
         if source.exists():
             beside.mkdir(parents=True, exist_ok=True)
             write_json(kept, json.loads(source.read_text("utf-8")))
-        if kept.exists():
+        if kept.exists() and item.shown:
             parts.append(_section(item, space, beside))
     replace_text(path, "\n\n".join(parts) + "\n")
     return path

@@ -109,13 +109,8 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
     made = {}
     for name, case in CASES_AT[space.scale].items():
         for method, grades in GRADES[space.scale].items():
-            measure = partial(
-                measure_errors,
-                case.make,
-                {method: grades},
-                contenders=case.contenders,
-                true=case.true,
-            )
+            options = {"contenders": case.contenders, "true": case.true}
+            measure = partial(measure_errors, case.make, {method: grades}, **options)
             folder = space.measurement(f"adj2-error-{name}-{method}")
             made[name, method] = Measurement(folder, measure, (grades, case.contenders), CODE)
     return made
@@ -125,29 +120,26 @@ def result(space: Space) -> Result:
     """Collect the errors, beside the paper's."""
     solvers = list(GRADES[space.scale])
     curves: dict[str, Any] = {}
-    said = notes(space)
+    warned = 0
     for (name, method), job in measurements(space).items():
         found = job.read()
         title = f"{CASES_AT[space.scale][name].title}, m={found['m']}, n={found['n']}"
         for contender, points in found["methods"][method].items():
             line = curves.setdefault(title, {}).setdefault(contender, {})
             line[method] = [[p["grade"], p["error"]] for p in points]
-            said += [
-                f"{title}, {method}, {grade_text(method, p['grade'])}, {contender}: {warning}"
-                for p in points
-                for warning in p["warnings"]
-            ]
+            warned += sum(len(p["warnings"]) for p in points)
     rows: list[list[Cell]] = [
-        [title, contender, *(scientific(by[m][0][1]) if m in by else None for m in solvers)]
+        [title, contender, *(f"{by[m][0][1]:.2g}" if m in by else None for m in solvers)]
         for title, lines in curves.items()
         for contender, by in lines.items()
     ]
     paper = published("table:adj2-error")
     for row, words in (("first", "gradient, adjoint"), ("second", "Hessian, recursive adjoint")):
         values = [v.value for m in solvers if (v := paper.value(row, m)) is not None]
-        rows.append([f"paper, Table {paper.number}", words, *map(scientific, values)])
+        rows.append([f"paper, Table {paper.number}", words, *(f"{v:.2g}" for v in values)])
     heads = [f"{m}, {grade_text(m, GRADES[space.scale][m][0])}" for m in solvers]
     caption = "Relative errors at a tolerance (dopri5) or step (the others)."
+    said = [*notes(space), f"Solvers warned {warned} times; the records have the texts."]
     return Result([Table(caption, ["field", "derivative", *heads], rows)], said, curves)
 
 
@@ -159,16 +151,6 @@ def grade_text(method: str, grade: float) -> str:
         ('0.001', '1/16')
     """
     return f"{grade:g}" if method == "dopri5" else f"1/{1 / grade:g}"
-
-
-def scientific(value: float) -> str:
-    """Format an error.
-
-    Example:
-        >>> scientific(4.5e-05), scientific(41.1)
-        ('4.5e-05', '41')
-    """
-    return f"{value:.2g}"
 
 
 def notes(space: Space) -> list[str]:

@@ -111,7 +111,9 @@ def draw_cloud(figure: Any, result: Result) -> None:
     axes[0].legend(frameon=False, fontsize=8)
 
 
-HYPER = Item("hyper", ("table:hyper",), "The grid of learning rates", hyper_jobs, hyper)
+HYPER = Item(
+    "hyper", ("table:hyper",), "The grid of learning rates", hyper_jobs, hyper, shown=False
+)
 SENSITIVITY = Item(
     "point-cloud",
     ("fig:point-cloud",),
