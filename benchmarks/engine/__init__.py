@@ -3,7 +3,7 @@
 ``measure`` compares with torchdiffeq on four workloads or, with ``--against SRC``, with another
 source tree of this package in one interleaved run; ``memory`` increases the number of steps;
 ``series`` times a whole iteration of the ODE-RNN; ``choosing`` compares adjoints, methods and
-tolerances; ``page`` draws the figures and writes the tables of docs/benchmarks.md.
+tolerances; ``page`` draws the figures and writes the tables of docs/peers.md.
 """
 
 COMMANDS = ("measure", "memory", "series", "choosing", "page")

@@ -1,6 +1,6 @@
 """Adjoints, methods and tolerances: gradient error against evaluations of the field.
 
-Runs in seconds, and writes the results and the tables of docs/choosing.md. One problem, in float64:
+Runs in seconds, and writes the results and the tables of docs/solving.md. One problem, in float64:
 a field of four tanh layers of 32 units with weights large enough to need several steps, 64 states,
 the mean square of x(1) as loss. Errors are relative, of the gradient of all parameters,
 against backpropagation through dopri8 at a tolerance of 1e-13.
@@ -127,4 +127,4 @@ def main(chosen: argparse.Namespace) -> None:
     """Measure, store, and write the tables."""
     found = measure()
     write(RESULTS / "choosing.json", found)
-    put(DOCS / "choosing.md", tables(found))
+    put(DOCS / "solving.md", tables(found))

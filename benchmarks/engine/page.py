@@ -1,4 +1,4 @@
-"""Draw the results, and write the tables of docs/benchmarks.md.
+"""Draw the results, and write the tables of docs/peers.md.
 
 ``engine.png`` (time as a ratio to torchdiffeq), ``accuracy.png`` (gradient error) and
 ``memory.png`` (peak memory against steps) go beside the JSON files, from which every figure of the
@@ -168,7 +168,7 @@ def figures(engine: Measured, memory: Measured) -> None:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("--page", type=Path, default=DOCS / "benchmarks.md")
+    parser.add_argument("--page", type=Path, default=DOCS / "peers.md")
 
 
 def main(chosen: argparse.Namespace) -> None:

@@ -1,17 +1,25 @@
-"""Write docs/peers.md and its figures from ``results/peers.json`` and ``results/growth.json``.
+"""Put the tables of ``results/peers.json`` and ``results/growth.json`` into docs/peers.md.
 
-The prose is in ``page.md`` beside this file. A section appears when its part has been measured.
+The page itself is written by hand. A table is replaced when its part has been measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import DOCS, RESULTS, WORKLOADS, label, read, spread, surroundings
+from benchmarks.files import (
+    DOCS,
+    RESULTS,
+    WORKLOADS,
+    label,
+    put,
+    read,
+    spread,
+    surroundings,
+)
 from benchmarks.peers.figures import draw_growth, draw_peers
 from snopt.lab.table import markdown
 
@@ -19,57 +27,26 @@ OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
 ORDER = (*WORKLOADS, "digits", "mnist")
 ARITHMETIC = ("matrix products", "elementwise", "reductions")
 """Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
+PARTS = ("engines", "memory", "optimizers", "targets", "profile")
 Measured = dict[str, Any]
-PARTS = re.split(r"<!-- (\w+) -->\n", Path(__file__).with_name("page.md").read_text("utf-8"))[1:]
-TEXT = dict(zip(PARTS[::2], (text.strip() for text in PARTS[1::2]), strict=True))
-"""The prose of the page, by section."""
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
-    """Return workloads and tasks in a fixed order."""
+    """Workloads and tasks in a fixed order."""
     return [(name, measured[name]) for name in ORDER if name in measured]
 
 
 def number(value: float | None) -> str:
-    """Format a number with three digits, or a dash."""
+    """Write a number to three digits, or a dash."""
     if value is None:
         return "–"
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def table(
-    header: str,
-    measured: Measured,
-    cells: Callable[[Any, Measured], list[str]],
-    *,
-    of: Callable[[Measured], Measured] = lambda found: found["contenders"],
-    where: str = "",
-    refused: bool = True,
-) -> str:
-    """Lay out a row per workload and contender, and one for each that did not run.
-
-    Args:
-        header: names of the columns, separated by bars.
-        measured: a part.
-        cells: the cells of a contender, from its figures and those of the workload.
-        of: figures by contender.
-        where: suffix of the workload's name, a format of its figures.
-        refused: whether to list those that did not run.
-    """
-    columns, rows = header.split(" | "), []
-    for case, found in ordered(measured):
-        place = label(case, found.get("form", "plain"))
-        named = place + where.format(**found)
-        rows += [[named, f"`{name}`", *cells(each, found)] for name, each in of(found).items()]
-        blank = [""] * (len(columns) - 3)
-        unable = found["cannot_run"] if refused else {}
-        rows += [[place, f"`{name}`", why, *blank] for name, why in unable.items()]
-    return markdown(columns, rows)
-
-
-def over_ours(value: float, ours: Mapping[str, float]) -> list[str]:
-    """Divide a value by those of our two engines."""
-    return [number(value / ours[name]) if name in ours else "–" for name in OURS]
+def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
+    """Rows of those that did not run."""
+    blank = [""] * (columns - 3)
+    return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
 
 
 def shortly(measured: Measured) -> str:
@@ -89,78 +66,83 @@ def shortly(measured: Measured) -> str:
             best = min(ratios, key=ratios.__getitem__, default=None)
             cells.append("–" if best is None else f"{ratios[best]:.2f} ({best})")
         rows.append([label(case, found["form"]), *cells])
-    counts = sorted({found["rounds"] for found in measured.values()})
-    rounds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
-    table = markdown(["workload", "ours", *libraries], rows)
-    return f"{TEXT['shortly'].format(rounds=rounds)}\n\n{table}"
+    return markdown(["workload", "ours", *libraries], rows)
+
+
+def by_library(measured: Measured, cell: Callable[[Measured, str], str | None]) -> str:
+    """Tabulate a row per library and a column per workload; a dash where it did not run."""
+    found = ordered(measured)
+    names = sorted({name for _, figures in found for name in figures["contenders"]})
+    rows = [[f"`{n}`", *(cell(figures, n) or "–" for _, figures in found)] for n in names]
+    return markdown(["library", *(label(case, figures["form"]) for case, figures in found)], rows)
 
 
 def engines(measured: Measured) -> str:
-    def cells(figures: Measured, found: Measured) -> list[str]:
-        texts = []
-        for kind in ("forward", "both"):
-            texts.append(number(figures[kind]["median"]) if kind in figures else "–")
-            over = figures.get(f"{kind}_over", {})
-            texts += [spread(over[ours]) if ours in over else "–" for ours in OURS]
-        return texts
+    """Median seconds of loss and gradient, in brackets those of the loss alone."""
 
-    header = (
-        "workload | library | forward, s | / eager | / compiled | both, s | / eager | / compiled"
-    )
-    return f"{TEXT['engines']}\n\n{table(header, measured, cells)}"
+    def cell(found: Measured, name: str) -> str | None:
+        figures = found["contenders"].get(name)
+        if figures is None:
+            return None
+        alone = f" ({number(figures['forward']['median'])})" if "forward" in figures else ""
+        return number(figures["both"]["median"]) + alone
+
+    return by_library(measured, cell)
 
 
 def errors(measured: Measured) -> str:
-    def cells(figures: Measured, found: Measured) -> list[str]:
-        error = figures["error"]
-        ours = {name: each["error"]["parameters"] for name, each in found["contenders"].items()}
-        cell = f"{error['parameters']:.1e} / {error['inputs']:.1e}"
-        return [cell, *over_ours(error["parameters"], ours)]
+    """Relative error of the gradient of the field's parameters, and of the reference itself."""
 
-    def with_reference(found: Measured) -> Measured:
-        return {"reference": {"error": found["reference_error"]}} | found["contenders"]
+    def cell(found: Measured, name: str) -> str | None:
+        figures = found["contenders"].get(name)
+        return None if figures is None else f"{figures['error']['parameters']:.1e}"
 
-    header = "workload | library | error | / eager | / compiled"
-    rows = table(header, measured, cells, of=with_reference, refused=False)
-    return f"{TEXT['errors']}\n\n{rows}"
+    reference = [f"{found['reference_error']['parameters']:.1e}" for _, found in ordered(measured)]
+    last = " | ".join(["`reference`", *reference])
+    return f"{by_library(measured, cell)}\n| {last} |"
 
 
 def memory(measured: Measured) -> str:
-    def cells(value: float, found: Measured) -> list[str]:
-        return [f"{value:.0f}", *over_ours(value, found["megabytes"])]
-
-    header = "workload | library | MB | / eager | / compiled"
-    rows = table(header, measured, cells, of=lambda found: found["megabytes"])
-    return f"{TEXT['memory']}\n\n{rows}"
+    """Megabytes that one iteration adds to a fresh process."""
+    found = ordered(measured)
+    names = sorted({name for _, figures in found for name in figures["megabytes"]})
+    rows = [
+        [f"`{n}`", *(number(figures["megabytes"].get(n)) for _, figures in found)] for n in names
+    ]
+    return markdown(["library", *(f"`{case}`" for case, _ in found)], rows)
 
 
 def optimizers(measured: Measured) -> str:
-    def cells(figures: Measured, found: Measured) -> list[str]:
-        every = figures["refresh_every"]
-        interval = "–" if every == 1 else str(every)
-        return [interval, number(figures["seconds"]["median"]), spread(figures["over_adam"])]
-
-    header = "workload | optimizer | refresh every | seconds | / Adam"
-    return f"{TEXT['optimizers']}\n\n{table(header, measured, cells)}"
+    header = ["workload", "optimizer", "refresh every", "seconds", "/ Adam"]
+    rows = []
+    for case, found in ordered(measured):
+        where = label(case, found["form"])
+        for name, figures in found["contenders"].items():
+            every = figures["refresh_every"]
+            seconds = number(figures["seconds"]["median"])
+            interval = "–" if every == 1 else str(every)
+            rows.append([where, f"`{name}`", interval, seconds, spread(figures["over_adam"])])
+        rows += refused(found, where, len(header))
+    return markdown(header, rows)
 
 
 def targets(measured: Measured) -> str:
     some = next(iter(measured.values()))
     levels = list(next(iter(some["contenders"].values()))["targets"])
-
-    def cells(figures: Measured, found: Measured) -> list[str]:
-        texts = [f"{figures['rate']:g}"]
-        for there in figures["targets"].values():
-            texts += [number(there[key]) for key in ("iterations", "seconds")]
-            texts.append(f"{there['reached']} of {len(there['seeds'])}")
-        return texts
-
-    header = "task | optimizer | rate"
-    header += "".join(f" | iterations to {level} % | seconds | seeds" for level in levels)
-    goals = " and ".join(f"{level} %" for level in levels)
-    count = len(some["seeds"])
-    text = TEXT["targets"].format(targets=goals, every=some["look_every"], seeds=count)
-    return f"{text}\n\n{table(header, measured, cells, where=', at most {limit}')}"
+    header = ["task", "optimizer", "rate"]
+    for level in levels:
+        header += [f"iterations to {level} %", "seconds", "seeds"]
+    rows = []
+    for task, found in ordered(measured):
+        for name, figures in found["contenders"].items():
+            cells = [f"{figures['rate']:g}"]
+            for level in levels:
+                there = figures["targets"][level]
+                cells += [number(there[key]) for key in ("iterations", "seconds")]
+                cells.append(f"{there['reached']} of {len(there['seeds'])}")
+            rows.append([f"`{task}`, at most {found['limit']}", f"`{name}`", *cells])
+        rows += refused(found, f"`{task}`", len(header))
+    return markdown(header, rows)
 
 
 def growth(measured: Measured) -> str:
@@ -175,11 +157,11 @@ def growth(measured: Measured) -> str:
                 slope = figures[f"{key}_exponent"]
                 cells += [f"{first} → {last}", f"{slope['all']:.2f} ({slope['last']:.2f})"]
             rows.append([f"{axis} {sizes[0]} → {sizes[-1]}", f"`{name}`", *cells])
-    return f"{TEXT['growth'].format(**measured['base'])}\n\n{markdown(header, rows)}"
+    return markdown(header, rows)
 
 
 def profile(measured: Measured) -> str:
-    texts = [TEXT["profile"]]
+    texts = []
     for case, found in ordered(measured):
         halves = [found["seconds"][half]["median"] for half in ("forward", "backward")]
         each = 1e3 * sum(halves) / found["units"]
@@ -205,51 +187,45 @@ def profile(measured: Measured) -> str:
 
 
 def overhead(kinds: dict[str, float]) -> float:
-    """Return the percentage of the time that is not arithmetic."""
+    """Percentage of the time that is no arithmetic."""
     return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
 
 
-def environments(peers: Measured) -> str:
-    """Return the environment of the first part; the others differ in the date only."""
-    for part in peers.values():
-        for found in part.values():
-            return f"## Measured on\n\n{surroundings(found['environment'])}"
-    return ""
-
-
-SECTIONS: dict[str, tuple[Callable[[Measured], str], ...]] = {
-    "engines": (shortly, engines, errors),
-    "memory": (memory,),
-    "optimizers": (optimizers,),
-    "targets": (targets,),
-    "growth": (growth,),
-    "profile": (profile,),
+PLACES: dict[str, tuple[str, Callable[[Measured], str]]] = {
+    "peers-short": ("engines", shortly),
+    "peers-time": ("engines", engines),
+    "peers-accuracy": ("engines", errors),
+    "peers-memory": ("memory", memory),
+    "peers-iteration": ("optimizers", optimizers),
+    "peers-targets": ("targets", targets),
+    "peers-growth": ("growth", growth),
+    "peers-profile": ("profile", profile),
 }
+"""Places on the page: the part that was measured, and the table made of it."""
 
 
-def page(peers: Measured, grown: Measured, pictured: bool) -> str:
-    """Return the whole page, with a section for every part that was measured."""
+def tables(peers: Measured, grown: Measured) -> dict[str, str]:
+    """The tables of what was measured, by their places on the page."""
     measured = {**peers, "growth": grown}
-    texts = [TEXT["intro"]]
-    if pictured:
-        texts.append("![Time, memory, gradient error and seconds to an accuracy](peers.png)")
-    for part, sections in SECTIONS.items():
-        if measured.get(part):
-            texts += [section(measured[part]) for section in sections]
-    texts.append(environments(peers))
-    return "\n\n".join(text for text in texts if text) + "\n"
+    found = {
+        name: make(measured[part]) for name, (part, make) in PLACES.items() if measured.get(part)
+    }
+    for part in (part for name, part in peers.items() if name in PARTS):
+        for figures in part.values():  # all parts share their surroundings but the date
+            return {**found, "peers-environment": surroundings(figures["environment"])}
+    return found
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("--out", type=Path, default=DOCS, help="folder of the page and its figures")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of peers.md and its figures")
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Write the page and its figures."""
+    """Write the tables and draw what there is to draw."""
     measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
-    peers = {part: found for part, found in measured.items() if part in SECTIONS}
+    peers = {part: found for part, found in measured.items() if part in PARTS}
     if grown:
         draw_growth(grown, chosen.out / "growth.png")
-    pictured = draw_peers(peers, chosen.out / "peers.png")
-    (chosen.out / "peers.md").write_text(page(peers, grown, pictured), "utf-8")
+    draw_peers(peers, chosen.out / "peers.png")
+    put(chosen.out / "peers.md", tables(peers, grown))

@@ -127,7 +127,7 @@ def test_a_stamp_covers_what_a_training_uses_and_nothing_else(tmp_path):
     assert stale_after("optim/rules.py") == {"snopt"}
     assert stale_after("second_order/terminal.py") == {"snopt", "learned"}
     assert stale_after("horizon/policy.py") == {"learned"}
-    for file in ("lab/train/loggers.py", "lab/optimizers/wrapped.py", "second_order/low_rank.py"):
+    for file in ("lab/train/listeners.py", "lab/optimizers/wrapped.py", "second_order/low_rank.py"):
         assert "adam" not in stale_after(file)
         assert "snopt" not in stale_after(file)
     assert stale_after("lab/report/html.py") == stale_after("lab/cli/main.py") == set()

@@ -13,7 +13,7 @@ from snopt.lab.report.curves import Quantity, band, table_of
 from snopt.lab.report.read import Run
 
 Curve: TypeAlias = dict[str, list[float]]
-"""``iteration``, ``seconds``, ``mean`` and ``sd``, of equal length."""
+"""``iteration``, ``seconds``, ``mean``, ``sd``, ``below`` and ``above``, of equal length."""
 
 POINTS = 100
 FLAT = 0.005
@@ -42,7 +42,7 @@ def curve(runs: Sequence[Run], split: str, name: str) -> Curve | None:
         return None
     return {
         name: [float(f"{value:.5g}") for value in getattr(joined, name)]
-        for name in ("iteration", "seconds", "mean", "sd")
+        for name in ("iteration", "seconds", "mean", "sd", "below", "above")
     }
 
 
@@ -78,10 +78,11 @@ def first_at(found: Curve, target: float, mode: Literal["max", "min"]) -> dict[s
 
 
 def plot(axis: Any, found: Curve, x: str, *, color: str, label: str) -> None:
-    """Draw a curve with its band."""
-    mean, sd = np.array(found["mean"]), np.array(found["sd"])
-    axis.plot(found[x], mean, color=color, linewidth=1.4, label=label)
-    axis.fill_between(found[x], mean - sd, mean + sd, color=color, alpha=0.16, linewidth=0)
+    """Draw a curve with its band, which stays within the range of the seeds."""
+    axis.plot(found[x], found["mean"], color=color, linewidth=1.4, label=label)
+    if "below" in found:
+        ends = found["below"], found["above"]
+        axis.fill_between(found[x], *ends, color=color, alpha=0.16, linewidth=0)
 
 
 def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:

@@ -104,4 +104,4 @@ def _draw(item: Item, result: Result, path: Path) -> None:
         raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
     figure = Figure(layout="constrained")
     item.draw(figure, result)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=110)

@@ -8,7 +8,7 @@ from typing import Any
 from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
 from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.arms import Arm, Columns, arm_item, shortened, tuned_arms
-from snopt.lab.paper.curves import clean, plot
+from snopt.lab.paper.curves import clean, legend, plot
 from snopt.lab.paper.item import Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
 from snopt.lab.paper.published import published
@@ -148,7 +148,7 @@ def draw_learned(figure: Any, result: Result) -> None:
                 if found is not None:
                     plot(axis, found, "iteration", color=color, label=policy)
             clean(axis, "iterations", quantity, title)
-    axes[0, 0].legend(frameon=False, fontsize=8)
+    legend(figure, 3)
 
 
 LEARNED = arm_item(
@@ -187,7 +187,7 @@ def draw_fixed(figure: Any, result: Result) -> None:
         right.plot(t1, accuracy, "o-", color=PALETTE[k], label=task)
     clean(left, "t1", "training time, % of t1 = 1")
     clean(right, "t1", "test accuracy, %")
-    left.legend(frameon=False, fontsize=8)
+    legend(figure, 4)
 
 
 def _fixed_curves(space: Space) -> dict[str, Any]:

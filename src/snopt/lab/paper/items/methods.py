@@ -18,7 +18,7 @@ from snopt.lab.paper.arms import (
     tasks_of,
     tuned_arms,
 )
-from snopt.lab.paper.curves import FLAT, clean, draw_curves, first_at, last_gain, plot
+from snopt.lab.paper.curves import FLAT, clean, draw_curves, first_at, last_gain, legend, plot
 from snopt.lab.paper.item import Cell, Result, Space
 from snopt.lab.paper.items.variants import image_tasks
 from snopt.lab.paper.names import TASKS, color_of, mean_of
@@ -207,7 +207,7 @@ def draw_recursive(figure: Any, result: Result) -> None:
             if found is not None:
                 plot(axis, found, "seconds", color=color_of(method), label=method)
         clean(axis, "CPU seconds", "validation accuracy", task)
-    axes[0].legend(frameon=False, fontsize=8)
+    legend(figure, 4)
 
 
 COLUMNS = ("data set", "method", "rate", "iterations", "test accuracy, %", "seconds per iteration")

@@ -8,7 +8,7 @@ from typing import Any
 
 from snopt.lab.config import OptimizerName
 from snopt.lab.paper.arms import searched, tasks_of
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training
 from snopt.lab.paper.names import METHODS, TASKS, color_of
@@ -108,7 +108,7 @@ def draw_cloud(figure: Any, result: Result) -> None:
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("{x:g}")
         clean(axis, "training loss at the end", "validation accuracy, %", task)
-    axes[0].legend(frameon=False, fontsize=8)
+    legend(figure, 4)
 
 
 HYPER = Item(
