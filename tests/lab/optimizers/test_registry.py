@@ -118,7 +118,7 @@ def test_a_run_goes_on_where_it_was_cut(tmp_path, name):
     config = recipe("digits", name, "smoke")
     run(with_settings(config, ["train.iterations=4"]), tmp_path / "whole")
     run(with_settings(config, ["train.iterations=2"]), tmp_path / "cut")
-    longer = lengthened(experiment_of(tmp_path / "cut"), 4, None)
+    longer = with_settings(experiment_of(tmp_path / "cut"), ["train.iterations=4"])
     assert run(longer, tmp_path / "cut", resume=True).iteration == 4
     whole, cut = (
         torch.load(tmp_path / folder / "checkpoints" / "step-00000004.pt", weights_only=True)
