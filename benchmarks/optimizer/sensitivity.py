@@ -179,7 +179,7 @@ CHANCE = 2.4
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Draw loss and accuracy against the learning rate; the labels are beside the right-hand curves."""
+    """Draw loss and accuracy against the learning rate, with labels at the ends of the curves."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     panels = figure.subplots(1, 2)
     names = (f"training loss, mean of the last {LAST} of {ITERATIONS} updates", "test accuracy, %")
