@@ -32,19 +32,19 @@ Measured = dict[str, Any]
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
-    """Workloads and tasks in a fixed order."""
+    """Return workloads and tasks in a fixed order."""
     return [(name, measured[name]) for name in ORDER if name in measured]
 
 
 def number(value: float | None) -> str:
-    """Write a number to three digits, or a dash."""
+    """Format a number with three digits, or a dash."""
     if value is None:
         return "–"
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
-    """Rows of those that did not run."""
+    """Return rows of those that did not run."""
     blank = [""] * (columns - 3)
     return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
 
@@ -78,7 +78,7 @@ def by_library(measured: Measured, cell: Callable[[Measured, str], str | None]) 
 
 
 def engines(measured: Measured) -> str:
-    """Median seconds of loss and gradient, in brackets those of the loss alone."""
+    """Tabulate median seconds of loss and gradient, in brackets those of the loss alone."""
 
     def cell(found: Measured, name: str) -> str | None:
         figures = found["contenders"].get(name)
@@ -91,7 +91,7 @@ def engines(measured: Measured) -> str:
 
 
 def errors(measured: Measured) -> str:
-    """Relative error of the gradient of the field's parameters, and of the reference itself."""
+    """Tabulate the relative error of the parameters' gradient, and of the reference itself."""
 
     def cell(found: Measured, name: str) -> str | None:
         figures = found["contenders"].get(name)
@@ -103,7 +103,7 @@ def errors(measured: Measured) -> str:
 
 
 def memory(measured: Measured) -> str:
-    """Megabytes that one iteration adds to a fresh process."""
+    """Tabulate the megabytes that one iteration adds to a fresh process."""
     found = ordered(measured)
     names = sorted({name for _, figures in found for name in figures["megabytes"]})
     rows = [
@@ -187,7 +187,7 @@ def profile(measured: Measured) -> str:
 
 
 def overhead(kinds: dict[str, float]) -> float:
-    """Percentage of the time that is no arithmetic."""
+    """Return the percentage of the time that is not arithmetic."""
     return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
 
 
@@ -205,7 +205,7 @@ PLACES: dict[str, tuple[str, Callable[[Measured], str]]] = {
 
 
 def tables(peers: Measured, grown: Measured) -> dict[str, str]:
-    """The tables of what was measured, by their places on the page."""
+    """Return the tables of the measured parts by their places on the page."""
     measured = {**peers, "growth": grown}
     found = {
         name: make(measured[part]) for name, (part, make) in PLACES.items() if measured.get(part)
@@ -222,7 +222,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Write the tables and draw what there is to draw."""
+    """Write the tables and the figures."""
     measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
     peers = {part: found for part, found in measured.items() if part in PARTS}
     if grown:

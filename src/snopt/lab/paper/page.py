@@ -14,6 +14,8 @@ from snopt.lab.train.folder import replace_text, write_json
 
 __all__ = ["read_result", "write_page", "write_result"]
 
+LONG = 30
+"""Rows above which the page folds a table."""
 HEAD = """# Results
 
 Made by `snopt paper page --scale {scale}` from the records of `snopt paper`. Every table names its
@@ -72,7 +74,7 @@ def write_page(space: Space, path: Path) -> Path:
 
 def _section(item: Item, space: Space, beside: Path) -> str:
     result = read_result(beside / f"{item.id}.json")
-    text = _markdown(item, space.scale, result) + _remark(beside, item.id)
+    text = _markdown(item, space.scale, result, fold=True) + _remark(beside, item.id)
     if item.draw is None:
         return text
     _draw(item, result, beside / f"{item.id}.png")
@@ -84,12 +86,16 @@ def _remark(beside: Path, name: str) -> str:
     return f"\n\n{path.read_text('utf-8').strip()}" if path.exists() else ""
 
 
-def _markdown(item: Item, scale: Scale, result: Result) -> str:
+def _markdown(item: Item, scale: Scale, result: Result, *, fold: bool = False) -> str:
     names = ", ".join(f"`{label}`" for label in item.labels)
     origin = f"The paper's {names}" if names else "Beyond the paper"
     parts = [f"## {item.title}", f"{origin}. `snopt paper {item.id} --scale {scale}`"]
     for table in result.tables:
-        parts += [table.caption, table.markdown()]
+        if fold and len(table.rows) > LONG:
+            summary = f"<summary>{table.caption}</summary>"
+            parts.append(f'<details markdown="1">{summary}\n\n{table.markdown()}\n\n</details>')
+        else:
+            parts += [table.caption, table.markdown()]
     if result.notes:
         parts.append("\n".join(f"- {note}" for note in result.notes))
     return "\n\n".join(parts)
