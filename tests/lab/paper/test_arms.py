@@ -37,6 +37,7 @@ def test_at_scale_cpu_the_best_model_by_validation_is_tested(tmp_path):
     job = Training(replace(config, data=data, optimizer=optimizer), tmp_path)
     job.do(lambda folder: ())
     assert job.done()
+    assert not (tmp_path / "pictures").exists()
     found = job.best()
     last = recorded(job.config, tmp_path).last["test"]
     task, loaded = build_task(job.config), load(tmp_path)

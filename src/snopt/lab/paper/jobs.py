@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,8 +23,9 @@ from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
 from snopt.lab.paper.version import LIBRARY, TRAINING, code_of, stamp
 from snopt.lab.recipes.build import build, build_task
-from snopt.lab.recipes.run import load, recorded, run
-from snopt.lab.train import Listener
+from snopt.lab.recipes.run import describe, load, recorded
+from snopt.lab.train import Listener, Outcome, join
+from snopt.lab.train import train as run
 from snopt.lab.train.folder import FolderLock, write_json
 from snopt.lab.train.run import evaluate
 
@@ -199,9 +200,7 @@ class Training(Job):
             warm_up(replace(self.config, train=replace(self.config.train, seed=0)))
         with self.timed():
             try:
-                outcome = recorded(self.config, self.folder) or run(
-                    self.config, self.folder, resume=True, listeners=watch(self.folder)
-                )
+                outcome = recorded(self.config, self.folder) or self._train(watch(self.folder))
             except SolveError as error:
                 write_json(self.folder / FAILED, {"reason": str(error)})
                 return
@@ -209,6 +208,18 @@ class Training(Job):
                 raise KeyboardInterrupt
             if self._tests_best:
                 write_json(self.folder / BEST, self._test_best())
+
+    def _train(self, listeners: Sequence[Listener]) -> Outcome:
+        """Train as :func:`snopt.lab.recipes.run` does, without the report's pictures.
+
+        The picture of a density takes longer than a short run.
+        """
+        with join("cuda" if torch.cuda.is_available() else None) as world:
+            task, parts = build(self.config, world.device)
+            task.picture = None  # type: ignore[assignment, method-assign]
+            about = {**describe(self.config), "spec": asdict(task.train.spec)}
+            train, folder = self.config.train, self.folder
+            return run(task, parts, train, folder, describe=about, resume=True, listeners=listeners)
 
     def _test_best(self) -> dict[str, float]:
         task, loaded = build_task(self.config), load(self.folder)

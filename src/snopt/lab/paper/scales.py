@@ -49,7 +49,7 @@ CUTS: dict[str, Cut] = {
     "gas": Cut(600),
     "miniboone": Cut(400),
 }
-LONGEST = 1800.0
+LONGEST = 3600.0
 """Seconds after which a run at scale ``cpu`` ends, whatever its number of updates."""
 VALID_EXAMPLES = 1000
 POINTS = 20

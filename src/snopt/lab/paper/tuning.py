@@ -33,7 +33,7 @@ KEPT = 2
 FEWER: dict[str, int] = {"recursive": 20, "lbfgs": 5}
 """Methods with long steps make this many times fewer updates at scale ``cpu``, tuning included."""
 
-PATIENCE: dict[Scale, float] = {"cpu": 300.0}
+PATIENCE: dict[Scale, float] = {"cpu": 600.0}
 """Seconds of training after which a rate is given up; its flow has become too stiff."""
 
 

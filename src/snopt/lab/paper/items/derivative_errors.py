@@ -109,7 +109,7 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
     made = {}
     for name, case in CASES_AT[space.scale].items():
         for method, grades in GRADES[space.scale].items():
-            options = {"contenders": case.contenders, "true": case.true}
+            options: dict[str, Any] = {"contenders": case.contenders, "true": case.true}
             measure = partial(measure_errors, case.make, {method: grades}, **options)
             folder = space.measurement(f"adj2-error-{name}-{method}")
             made[name, method] = Measurement(folder, measure, (grades, case.contenders), CODE)
