@@ -1,7 +1,7 @@
 """The command lines ``python -m benchmarks.GROUP [COMMAND] [flags]``.
 
 A group lists its commands in ``COMMANDS``, the default first. Each is a module of the group, with
-``arguments(parser)`` and ``main(chosen)``, and is imported only when it is asked for.
+``arguments(parser)`` and ``main(chosen)``, and is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def parse(group: str, words: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
-    """Read a command line; return the module to run and what it is told."""
+    """Parse a command line; return the module to run and its arguments."""
     names: tuple[str, ...] = import_module(group).COMMANDS
     named = bool(words) and not words[0].startswith("-")
     name = words[0] if named else names[0]
@@ -32,6 +32,6 @@ def parse(group: str, words: Sequence[str]) -> tuple[ModuleType, argparse.Namesp
 
 
 def run(group: str) -> None:
-    """Run the command that the process was started with."""
+    """Run the command of the process's arguments."""
     module, chosen = parse(group, sys.argv[1:])
     module.main(chosen)

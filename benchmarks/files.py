@@ -1,15 +1,16 @@
-"""Where results are kept, what they were measured on, and the tables of the pages made of them."""
+"""Files of results, the environment of a measurement, and tables and figures of pages."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 from snopt.lab.table import markdown
 from snopt.lab.train.folder import environment as run_environment
@@ -26,18 +27,18 @@ WORKLOADS = ("image", "ode_rnn", "cnf_miniboone", "cnf_gas")
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Read a file of results; empty if nothing was measured."""
+    """Read a file of results; empty if it does not exist."""
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
 def write(file: Path, found: Mapping[str, Any]) -> None:
-    """Write a file of results as a whole."""
+    """Write a file of results."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
 
 
 def environment() -> dict[str, Any]:
-    """Describe this process's surroundings: as a run does, with the processor and the peers."""
+    """Describe the environment of this process, with the processor and the peers."""
     found = run_environment(torch.device("cpu"), processes=1)
     packages = {**found["packages"], **{name: _installed(name) for name in PEERS}}
     return {
@@ -63,6 +64,13 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
+def save_figure(file: Path, draw: Callable[[Figure], object], dpi: int = 110) -> None:
+    """Draw a matplotlib figure into a file."""
+    figure = Figure(layout="constrained")
+    draw(figure)
+    figure.savefig(file, dpi=dpi)
+
+
 # ------------------------------------------------------------------------------------- tables
 
 
@@ -84,7 +92,7 @@ def label(case: str, form: str) -> str:
 
 
 def spread(values: Mapping[str, float], digits: int = 2) -> str:
-    """Write a median with its quartiles."""
+    """Format a median with its quartiles."""
     low, mid, high = (f"{values[key]:.{digits}f}" for key in ("lower", "median", "upper"))
     return f"**{mid}** ({low}–{high})"
 

@@ -32,10 +32,10 @@ class Recipe:
     """How a case's reference is computed.
 
     Attributes:
-        fine: Arguments of ``torchdiffeq.odeint``.
-        coarse: The same, ten times or more less exact, to tell the reference's own error.
-        chunk: Samples solved at once.
-        segments: Parts of the path whose graphs are held one at a time.
+        fine: arguments of ``torchdiffeq.odeint``.
+        coarse: the same with a lower accuracy, to estimate the error of the reference.
+        chunk: number of samples solved at once.
+        segments: number of parts of the path whose graphs are kept one at a time.
     """
 
     fine: dict[str, object]
@@ -64,7 +64,7 @@ Gradients = dict[str, Tensor]
 
 
 def gradients(parameters: Iterable[Tensor], inputs: Tensor) -> Gradients:
-    """Collect what a backward pass has left, in float64."""
+    """Collect the gradients of a backward pass in float64."""
     flat = torch.cat([p.grad.double().flatten() for p in parameters])
     return {"parameters": flat, "inputs": inputs.grad.double()}
 

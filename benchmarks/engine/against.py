@@ -1,9 +1,8 @@
 """Two source trees of this package in one interleaved run: this one's time over the other's.
 
-Each tree has a process of its own (:mod:`benchmarks.engine.worker`) that runs one iteration of a
-workload when it is asked to, on one thread, and answers with the CPU seconds that it took. The
-trees take turns, so that whatever slows the machine down slows both, and ratios are taken within a
-round.
+Each tree has its own process (:mod:`benchmarks.engine.worker`), which runs one iteration of a
+workload per request, on one thread, and answers with the CPU seconds. The trees take turns, so that
+drifts of the machine affect both, and ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import snopt
 from benchmarks.files import ROOT
-from benchmarks.timing import ratios, summary
+from snopt.lab.paper.timing import ratios, summary
 
 OURS, THEIRS = "here", "there"
 VARIANTS = {
@@ -32,10 +31,10 @@ VARIANTS = {
 
 
 class Tree:
-    """A source tree at work in a process of its own.
+    """A source tree in its own process.
 
     Args:
-        source: The folder that holds the package ``snopt``.
+        source: the folder that holds the package ``snopt``.
     """
 
     def __init__(self, source: Path) -> None:
@@ -56,7 +55,7 @@ class Tree:
             raise RuntimeError(f"the process of {self.source} has loaded {found} instead")
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the next answer."""
+        """Return the next answer."""
         line = self.process.stdout.readline()
         if not line:
             self.close()
@@ -64,13 +63,13 @@ class Tree:
         return json.loads(line)
 
     def ask(self, workload: str) -> dict[str, Any]:
-        """Have one iteration made; the first of a workload is one of several to settle."""
+        """Request one iteration; the first request of a workload runs several to settle."""
         self.process.stdin.write(json.dumps(workload) + "\n")
         self.process.stdin.flush()
         return self.answer()
 
     def close(self) -> None:
-        """Let the process end."""
+        """End the process."""
         self.process.communicate()
 
 
@@ -78,8 +77,8 @@ def compare(source: Path, cases: Iterable[str], repeats: int) -> dict[str, Any]:
     """Time this tree over another one, workload by workload.
 
     Returns:
-        For each workload the first answers of both trees, and after them CPU seconds of both and
-        their ratio as medians with quartiles; ``{"cannot_run": ...}`` if one of them refused.
+        For each workload the first answers of both trees, the CPU seconds of both and their ratio
+        as medians with quartiles; ``{"cannot_run": ...}`` if one of them failed.
     """
     trees = {OURS: Tree(Path(snopt.__file__).parents[1])}
     try:

@@ -1,14 +1,13 @@
 """The workloads that the engine is measured on.
 
-A :class:`Workload` is a model around one field. It is handed the ``flow`` that
+A :class:`Workload` is a model around one field. It receives the ``flow`` that
 integrates the field, so that every library runs the same code around the solve::
 
     workload = build("image")
     loss = workload(flow, workload.inputs)      # flow: state at 0 -> state at 1
 
-Freshly initialised fields are almost linear and solve in a step or two. To
-stand for a network after some training, the field's weights are multiplied by a gain
-(:data:`CASES`) after PyTorch's own initialisation.
+Freshly initialised fields are almost linear and take a step or two. To resemble a trained network,
+the weights of the field are multiplied by a gain (:data:`CASES`) after PyTorch's initialisation.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Workload(nn.Module):
     The loss is a mean over samples that do not influence one another.
 
     Attributes:
-        field: The vector field, integrated from time 0 to time 1.
-        inputs: What the model is fed; gradients are taken with respect to it.
-        tolerance: Both ``rtol`` and ``atol``.
-        batch: The number of samples the mean is over.
-        sample_axes: The buffers that hold one entry a sample, and along which axis.
+        field: the vector field, integrated from time 0 to time 1.
+        inputs: inputs of the model; gradients are taken with respect to them.
+        tolerance: both ``rtol`` and ``atol``.
+        batch: number of samples.
+        sample_axes: the buffers with one entry per sample, and its axis.
     """
 
     field: nn.Module
@@ -50,9 +49,9 @@ class Workload(nn.Module):
     sample_axes: dict[str, int]
 
     def part(self, start: int, size: int) -> Workload:
-        """Return a copy that computes the part of the loss owed to a few samples.
+        """Return a copy that computes the part of the loss that belongs to a few samples.
 
-        Losses of the parts, and so their gradients, add up to those of the whole.
+        The losses of all parts, and so their gradients, add up to those of the whole.
         """
         part = copy.deepcopy(self)
         for name, axis in self.sample_axes.items():
@@ -137,9 +136,9 @@ class Case:
     """How to build one workload.
 
     Attributes:
-        make: The workload, given the form of its field.
-        gain: What the field's weights are multiplied by.
-        forms: The forms of the field there are; the first is the usual one.
+        make: creates the workload, given the form of its field.
+        gain: factor of the weights of the field.
+        forms: forms of the field, the usual one first.
     """
 
     make: Callable[[str], Workload]

@@ -1,8 +1,8 @@
-"""What an adjoint, a method and a tolerance buy: gradient error against evaluations of the field.
+"""Adjoints, methods and tolerances: gradient error against evaluations of the field.
 
-Takes seconds, and writes the results and the tables of docs/choosing.md. One problem, in float64: a
-field of four tanh layers of 32 units with weights large enough that a solver has to take steps, 64
-states, the mean square of x(1) as loss. Errors are relative, of the gradient of all parameters,
+Runs in seconds, and writes the results and the tables of docs/solving.md. One problem, in float64:
+a field of four tanh layers of 32 units with weights large enough to need several steps, 64 states,
+the mean square of x(1) as loss. Errors are relative, of the gradient of all parameters,
 against backpropagation through dopri8 at a tolerance of 1e-13.
 """
 
@@ -37,10 +37,10 @@ def problem(dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
 
 
 def gradient(dtype: torch.dtype = torch.float64, **settings: Any) -> tuple[Tensor, Any]:
-    """The gradient of all parameters as one vector, and what it cost."""
+    """Return the gradient of all parameters as one vector, and its cost."""
     field, x0 = problem(dtype)
     block = snopt.NeuralODE(field, **settings)
-    block(x0)  # the first call guesses a step and measures the tape; training is not made of those
+    block(x0)  # the first call estimates a step size and measures the tape, unlike later ones
     block(x0).square().mean().backward()
     return torch.cat([p.grad.flatten() for p in field.parameters()]), block.stats
 
@@ -108,7 +108,7 @@ def grid(kind: str, rows: dict[str, Any], *, backward: bool = True) -> str:
 
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
-    """The tables of the guide by their places in it."""
+    """Return the tables of the guide by their places in it."""
     rows = [[name, str(row["backward"])] for name, row in found["keep"].items()]
     precision = {"float64": found["adjoints"]["checkpoint"], "float32": found["float32"]}
     return {
@@ -120,11 +120,11 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """There is nothing to choose."""
+    """Add no flags."""
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Measure, keep, and write the tables."""
+    """Measure, store, and write the tables."""
     found = measure()
     write(RESULTS / "choosing.json", found)
-    put(DOCS / "choosing.md", tables(found))
+    put(DOCS / "solving.md", tables(found))

@@ -1,7 +1,7 @@
-"""Who is measured: ways to integrate a workload's field and differentiate the solve.
+"""The contenders: ways to integrate a workload's field and differentiate the solve.
 
-Each contender makes a ``flow`` for a workload; a :class:`Trial` is one
-contender on its own copy of one workload.
+Each contender creates a ``flow`` for a workload; a :class:`Trial` is one contender on its own copy
+of one workload.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Trial:
     """One contender on its own copy of one workload.
 
     Args:
-        contender: A key of ``makers``.
-        case: A key of :data:`benchmarks.engine.cases.CASES`.
-        form: The form of the case's field.
-        makers: What makes the contender's flow.
+        contender: a key of ``makers``.
+        case: a key of :data:`benchmarks.engine.cases.CASES`.
+        form: form of the field.
+        makers: functions that create the flow.
     """
 
     def __init__(self, contender: str, case: str, form: str, makers: Makers = CONTENDERS) -> None:
@@ -74,13 +74,13 @@ class Trial:
         self.inputs = self.workload.inputs.clone().requires_grad_()
 
     def forward(self) -> Tensor:
-        """Forget old gradients and return the loss."""
+        """Clear the gradients and return the loss."""
         self.workload.zero_grad(set_to_none=True)
         self.inputs.grad = None
         return self.workload(self.flow, self.inputs)
 
     def run(self) -> None:
-        """Do what training does between two updates: forward, then backward."""
+        """Run forward and backward pass."""
         self.forward().backward()
 
     def settle(self) -> None:
@@ -96,7 +96,7 @@ class Trial:
             nonlocal calls
             calls += 1
 
-        if self.compiled:  # a compiled field cannot be watched; its solver counts
+        if self.compiled:  # hooks do not see a compiled field; its solver counts
             self.flow.totals.reset()
             self.run()
             return self.flow.totals.nfe_forward, self.flow.totals.nfe_backward

@@ -11,7 +11,6 @@ of one thread, a process for each tree and rounds interleaved.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ from benchmarks.engine.accuracy import gradients, reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, environment, read, write
-from benchmarks.timing import interleave, ratios, summary
 from snopt.lab.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.timing import interleave, ratios, summary
 
 Measured = dict[str, dict[str, Any]]
-"""What was measured of each contender, by its name."""
+"""Results by contender."""
 
 
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
@@ -65,9 +64,13 @@ def measure_accuracy(case: str, form: str, names: Sequence[str], repeats: int) -
 
 
 def measure_memory(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
-    """Measure how much memory one iteration takes at its peak, each in a fresh process."""
-    child = ("benchmarks.engine", "measure", "--peak", case, form)
-    return {name: {"megabytes": in_fresh_process(*child, name)} for name in names}
+    """Measure the peak memory of one iteration, each in a fresh process."""
+    return {name: {"megabytes": in_fresh_process(peak, name, case, form)} for name in names}
+
+
+def peak(name: str, case: str, form: str) -> float:
+    """Measure, in this process, the peak megabytes of one iteration."""
+    return rise(Trial(name, case, form).run)
 
 
 PARTS = {
@@ -90,15 +93,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, help="default: results/engine.json; none with --against"
     )
-    parser.add_argument("--peak", nargs=3, metavar=("CASE", "FORM", "CONTENDER"))
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Measure what the command line asks for, writing after each part."""
-    if chosen.peak:
-        case, form, name = chosen.peak
-        print(json.dumps(rise(Trial(name, case, form).run)))
-        return
+    """Measure what was requested, writing after each part."""
     if chosen.quick:
         chosen.repeats = 3
     measure_against(chosen) if chosen.against else measure_parts(chosen)
@@ -131,7 +129,7 @@ def measure_parts(chosen: argparse.Namespace) -> None:
 
 
 def runs(name: str, form: str) -> bool:
-    """Tell whether a contender is measured on a form: autograd inside it stops the compiler."""
+    """Return whether a contender is measured on a form; autograd inside it stops the compiler."""
     return not (form == "autograd" and name.endswith("compiled"))
 
 
@@ -144,11 +142,11 @@ def show(case: str, form: str, part: str, measured: Measured) -> None:
 
 
 def keep(file: Path, case: str, form: str, part: str, measured: Measured) -> None:
-    """Put one part into the file, leaving the others and other contenders as they are."""
+    """Store one part, keeping the others and other contenders."""
     kept = read(file)
     place = kept.setdefault(case, {}).setdefault(form, {}).setdefault(part, {})
     if part == "time":
-        place.clear()  # times of different runs are not to be compared
+        place.clear()  # times of different runs cannot be compared
     place.setdefault("contenders", {}).update(measured)
     place["environment"] = environment()
     write(file, kept)

@@ -7,7 +7,6 @@ reversible adjoint), forward plus backward, each in a fresh process.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -45,7 +44,7 @@ def _snopt(field: nn.Module, x: Tensor, steps: int, *, adjoint: str) -> Tensor:
 def _leapfrog(field: nn.Module, x: Tensor, steps: int) -> Tensor:
     import snopt
 
-    # The leapfrog is always adaptive: no step is too inexact, and none longer than wanted.
+    # The leapfrog is always adaptive: accept every step, and bound its length.
     options = {"first_step": 1.0 / steps, "max_step": 1.0 / steps}
     block = snopt.NeuralODE(field, adjoint="reversible", rtol=1e6, atol=1e6, options=options)
     end = block(x)
@@ -72,7 +71,7 @@ ADJOINTS: dict[str, Solve] = {
 
 
 def peak(name: str, steps: int) -> float:
-    """Measure, in this process, how many megabytes one gradient takes."""
+    """Measure, in this process, the peak megabytes of one gradient."""
     torch.manual_seed(0)
     field = Relaxation()
     x = torch.randn(BATCH, WIDTH, requires_grad=True)
@@ -80,7 +79,7 @@ def peak(name: str, steps: int) -> float:
     def gradient(count: int) -> None:
         ADJOINTS[name](field, x, count).square().mean().backward()
 
-    gradient(2)  # what libraries allocate on first use is not the adjoint's
+    gradient(2)  # what libraries allocate on first use does not belong to the adjoint
     return rise(lambda: gradient(steps))
 
 
@@ -88,18 +87,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--steps", nargs="+", type=int, default=[50, 150, 500, 1500, 5000])
     parser.add_argument("--out", type=Path, default=RESULTS / "memory.json")
-    parser.add_argument("--peak", nargs=2, metavar=("ADJOINT", "STEPS"))
 
 
 def main(chosen: argparse.Namespace) -> None:
     """Measure every adjoint at every number of steps."""
-    if chosen.peak:
-        print(json.dumps(peak(chosen.peak[0], int(chosen.peak[1]))))
-        return
-    child = ("benchmarks.engine", "memory", "--peak")
     megabytes: dict[str, list[float]] = {}
     for name in ADJOINTS:
-        megabytes[name] = [in_fresh_process(*child, name, str(steps)) for steps in chosen.steps]
+        megabytes[name] = [in_fresh_process(peak, name, steps) for steps in chosen.steps]
         print(f"{name:20}", *(f"{value:9.1f}" for value in megabytes[name]), flush=True)
     found = {"steps": chosen.steps, "megabytes": megabytes, "environment": environment()}
     write(chosen.out, found)

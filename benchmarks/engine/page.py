@@ -1,4 +1,4 @@
-"""Draw what was measured, and write the tables of docs/benchmarks.md.
+"""Draw the results, and write the tables of docs/peers.md.
 
 ``engine.png`` (time as a ratio to torchdiffeq), ``accuracy.png`` (gradient error) and
 ``memory.png`` (peak memory against steps) go beside the JSON files, from which every figure of the
@@ -12,9 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 from benchmarks.files import (
     DOCS,
     RESULTS,
@@ -22,10 +19,11 @@ from benchmarks.files import (
     label,
     put,
     read,
+    save_figure,
     spread,
     surroundings,
 )
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import bars, clean, ticks
 from snopt.lab.table import markdown
 
 Measured = dict[str, Any]
@@ -48,7 +46,7 @@ COLOURS = {
 
 
 def with_part(engine: Measured, part: str) -> list[tuple[str, str, Measured]]:
-    """List ``(case, form, contenders)`` of what a part was measured on, in a fixed order."""
+    """Return ``(case, form, contenders)`` of the workloads of a part, in a fixed order."""
     return [
         (case, form, engine[case][form][part]["contenders"])
         for case in WORKLOADS
@@ -74,7 +72,7 @@ def time_table(engine: Measured) -> str:
 
 
 def by_contender(engine: Measured, part: str, cell: Callable[[Measured], str]) -> str:
-    """Tabulate a part, a column a contender."""
+    """Tabulate a part, one column per contender."""
     found = with_part(engine, part)
     names = list(dict.fromkeys(name for *_, figures in found for name in figures))
     rows = [
@@ -94,7 +92,7 @@ def growth_table(memory: Measured) -> str:
 
 
 def tables(engine: Measured, memory: Measured) -> dict[str, str]:
-    """The tables of the page by their places in it."""
+    """Return the tables of the page by their places in it."""
     case, form, _ = with_part(engine, "time")[0]
     return {
         "time": time_table(engine),
@@ -111,77 +109,70 @@ def tables(engine: Measured, memory: Measured) -> dict[str, str]:
 # ------------------------------------------------------------------------------------ figures
 
 
-def bars(axes: Axes, engine: Measured, part: str, value: str) -> None:
-    """Draw a bar a contender and workload; quartiles where there are rounds."""
+def drawn(axes: Any, engine: Measured, part: str, value: str) -> None:
+    """Draw a bar per contender and workload; quartiles where there are rounds."""
     found = with_part(engine, part)
-    present = {name for *_, contenders in found for name in contenders}
-    names = [name for name in COLOURS if name in present]
-    width = 0.8 / len(names)
-    for i, name in enumerate(names):
-        for where, (*_, contenders) in enumerate(found):
-            if name not in contenders:
-                continue
-            figure = contenders[name][value]
-            spreads = isinstance(figure, dict)
-            height = figure["median"] if spreads else figure
-            place = where + (i - (len(names) - 1) / 2) * width
-            axes.bar(place, height, width, color=COLOURS[name], label=name if where == 0 else None)
-            if spreads:
-                ends = [[height - figure["lower"]], [figure["upper"] - height]]
-                axes.errorbar(place, height, ends, color="black", linewidth=0.8)
-                top = (place, figure["upper"])
-                axes.annotate(f"{height:.2f}", top, ha="center", va="bottom", fontsize=7)
-    places = [f"{case}\n{'' if form == 'plain' else form}" for case, form, _ in found]
-    axes.set_xticks(range(len(found)), places)
+    figures = {
+        f"{case}\n{'' if form == 'plain' else form}": {n: c[value] for n, c in contenders.items()}
+        for case, form, contenders in found
+    }
+    heights = {
+        place: {n: v["median"] if isinstance(v, dict) else v for n, v in of.items()}
+        for place, of in figures.items()
+    }
+    bars(axes, heights, COLOURS)
+    for container in axes.containers:
+        for bar, of in zip(container, figures.values(), strict=True):
+            spread = of.get(container.get_label())
+            if isinstance(spread, dict):
+                place, middle = bar.get_x() + bar.get_width() / 2, spread["median"]
+                ends = [[middle - spread["lower"]], [spread["upper"] - middle]]
+                axes.errorbar(place, middle, ends, color="black", linewidth=0.8)
+                top = (place, spread["upper"])
+                axes.annotate(f"{middle:.2f}", top, ha="center", va="bottom", fontsize=7)
     axes.legend(fontsize=8, frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.12))
-
-
-def draw(name: str, size: tuple[float, float], paint: Callable[[Axes], None]) -> None:
-    """Make a figure of one panel."""
-    figure = Figure(figsize=size, layout="constrained")
-    paint(figure.subplots())
-    figure.savefig(RESULTS / f"{name}.png", dpi=130)
 
 
 def figures(engine: Measured, memory: Measured) -> None:
     """Draw the three figures."""
 
-    def time(axes: Axes) -> None:
+    def time(figure: Any) -> None:
+        figure.set_size_inches(10, 4.5)
+        axes = figure.subplots()
+        drawn(axes, engine, "time", "ratio")
+        axes.axhline(1.0, color="#8c8c8c", linewidth=0.8)
         title = "Forward plus backward time (median of rounds, quartiles; lower is faster)"
         clean(axes, "", "time / torchdiffeq odeint_adjoint", title)
-        bars(axes, engine, "time", "ratio")
-        axes.axhline(1.0, color="#8c8c8c", linewidth=0.8)
 
-    def accuracy(axes: Axes) -> None:
+    def accuracy(figure: Any) -> None:
+        figure.set_size_inches(10, 4.5)
+        axes = figure.subplots()
+        drawn(axes, engine, "accuracy", "parameters")
+        axes.set_yscale("log")
         title = "Gradient error against a float64 reference (its own error: reference)"
         clean(axes, "", "relative error of the parameters' gradient", title)
-        bars(axes, engine, "accuracy", "parameters")
-        axes.set_yscale("log")
 
-    def growth(axes: Axes) -> None:
+    def growth(figure: Any) -> None:
+        figure.set_size_inches(7, 4.5)
+        axes = figure.subplots()
         for name, megabytes in memory["megabytes"].items():
-            style = "--" if name.startswith("torchdiffeq") else "-"
-            axes.plot(
-                memory["steps"], megabytes, style, marker="o", color=COLOURS[name], label=name
-            )
-        clean(axes, "steps", "peak memory, MB", "Memory of one gradient, 128 × 256 state")
-        axes.set(xscale="log", yscale="log")
-        axes.set_xticks(memory["steps"], [str(steps) for steps in memory["steps"]])
-        axes.minorticks_off()
+            style = "o--" if name.startswith("torchdiffeq") else "o-"
+            axes.loglog(memory["steps"], megabytes, style, color=COLOURS[name], label=name)
+        ticks(axes, memory["steps"])
         axes.legend(fontsize=8, frameon=False)
+        clean(axes, "steps", "peak memory, MB", "Memory of one gradient, 128 × 256 state")
 
-    draw("engine", (10, 4.5), time)
-    draw("accuracy", (10, 4.5), accuracy)
-    draw("memory", (7, 4.5), growth)
+    for name, draw in {"engine": time, "accuracy": accuracy, "memory": growth}.items():
+        save_figure(RESULTS / f"{name}.png", draw, dpi=130)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("--page", type=Path, default=DOCS / "benchmarks.md")
+    parser.add_argument("--page", type=Path, default=DOCS / "peers.md")
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Draw and write; both measurements have to be there."""
+    """Draw and write; both measurements must exist."""
     engine, memory = read(RESULTS / "engine.json"), read(RESULTS / "memory.json")
     missing = [name for name, found in (("measure", engine), ("memory", memory)) if not found]
     if missing:

@@ -2,9 +2,8 @@
 
 Batches are shaped like SpokenArabicDigits: 128 series of up to 93 observations of 27 values,
 hidden state 32, tolerance 1e-3. With SNOPT_DATA set they are the real ones with their real
-lengths, otherwise random ones of full length. All contenders start from the same weights, and the
-field's are multiplied by a gain, so that it stands for a network after some training (a fresh one
-is almost linear).
+lengths, otherwise random ones of full length. All contenders start from the same weights; those of
+the field are multiplied by a gain, because a fresh field is almost linear, unlike a trained one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch.nn import functional
 
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.files import RESULTS, environment, write
-from benchmarks.timing import interleave, ratios, summary
+from snopt.lab.paper.timing import interleave, ratios, summary
 from snopt.models import ODERNN
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
@@ -41,7 +40,7 @@ class TorchdiffeqRNN(ODERNN):
 
 
 def model(name: str) -> ODERNN:
-    """Build a contender; all get the same weights."""
+    """Build a contender; all have the same weights."""
     torch.manual_seed(0)
     kind = TorchdiffeqRNN if name == BASELINE else ODERNN
     made = kind(
@@ -55,7 +54,7 @@ def model(name: str) -> ODERNN:
 
 
 def series() -> tuple[str, Tensor, Tensor | None, Tensor]:
-    """One batch: where it is from, observations, lengths, labels."""
+    """Return one batch: its source, observations, lengths and labels."""
     if os.environ.get("SNOPT_DATA"):
         from snopt.lab.data import load
 
@@ -78,7 +77,7 @@ class Trial:
         self.loss = float("nan")
 
     def run(self) -> None:
-        """One Adam iteration."""
+        """Run one Adam iteration."""
         self.optimizer.zero_grad()
         loss = functional.cross_entropy(self.model(self.x, lengths=self.lengths), self.y)
         loss.backward()
@@ -94,7 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Time everyone side by side and write the result."""
+    """Time all contenders in interleaved rounds and write the result."""
     source, *batch = series()
     trials = {name: Trial(name, *batch) for name in (BASELINE, *chosen.contenders)}
     runs = {name: trial.run for name, trial in trials.items()}

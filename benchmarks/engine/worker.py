@@ -1,8 +1,8 @@
-"""Runs iterations of workloads on request; the other end of :mod:`benchmarks.engine.against`.
+"""Run iterations of workloads on request, for :mod:`benchmarks.engine.against`.
 
-A request is a workload's name as a line of JSON. The answer to the first one of a workload has its
-loss and evaluations of the field, after a few iterations to settle; later ones have the CPU seconds
-of one iteration. The package under test may be of any age: only ``snopt.NeuralODE`` is used.
+A request is the name of a workload as a line of JSON. The first answer for a workload has its loss
+and the evaluations of the field, after a few iterations to settle; later ones have the CPU seconds
+of one iteration. Old versions of the package work too: only ``snopt.NeuralODE`` is used.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WORKLOADS = {
 
 
 def prepared(workload: str) -> tuple[Trial, dict[str, Any]]:
-    """Make a workload, let its step size settle, and say what one iteration is."""
+    """Create a workload, let its step size settle, and describe one iteration."""
     trial = Trial(*WORKLOADS[workload])
     trial.settle()
     return trial, {"evaluations": trial.evaluations(), "loss": float(trial.forward().detach())}
 
 
 def seconds(trial: Trial) -> float:
-    """CPU seconds of one iteration."""
+    """Return the CPU seconds of one iteration."""
     gc.collect()
     gc.disable()
     try:
@@ -50,7 +50,7 @@ def seconds(trial: Trial) -> float:
 def main() -> None:
     """Answer until there are no more requests."""
     torch.set_num_threads(1)
-    answers, sys.stdout = sys.stdout, sys.stderr  # what else is printed is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # other output is not an answer
 
     def answer(value: dict[str, Any]) -> None:
         answers.write(json.dumps(value) + "\n")

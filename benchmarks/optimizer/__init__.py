@@ -1,8 +1,8 @@
 """SNOpt beside other optimizers: how fast it learns, and what it costs.
 
-``race`` is the benchmark to steer by: eight tasks, a grid of learning rates, one budget of CPU
-seconds or updates for everyone. ``cost`` times an iteration and its parts; ``sensitivity`` varies
-every setting alone; ``scaling`` measures several processes and predicts more; ``curves`` draws the
+``race`` is the main benchmark: eight tasks, a grid of learning rates, one budget of CPU seconds or
+updates for all methods. ``cost`` times an iteration and its parts; ``sensitivity`` varies every
+setting alone; ``scaling`` measures several processes and predicts more; ``curves`` draws the
 README's picture; ``page`` writes the tables of docs/optimizer.md.
 """
 

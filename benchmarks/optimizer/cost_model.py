@@ -140,7 +140,7 @@ class Compute:
     per_example: float
 
     def seconds(self, examples: float) -> float:
-        """Seconds of an iteration on so many examples."""
+        """Return the seconds of an iteration."""
         return self.fixed + self.per_example * examples
 
 

@@ -23,7 +23,7 @@ RATIOS = ("refresh_over_adam", "amortised_over_adam", "amortised_over_torchdiffe
 
 
 def learning(task: str, key: str, digits: int) -> str:
-    """One row a method: means over seeds at its chosen rate, then every seed at the end."""
+    """Tabulate methods: means over seeds at the chosen rate, then every seed at the end."""
     methods = read(RESULTS / f"optimizer_learning_{task}.json")["methods"]
     points = [p["iteration"] for p in methods["snopt"]["runs"][0]["curve"]]
     head = [
@@ -56,7 +56,7 @@ def _means(curves: list[Any], key: str, where: range, digits: int) -> list[str]:
 
 
 def cost() -> str:
-    """One row a workload and engine: medians and quartiles of ratios, peak memory."""
+    """Tabulate workloads and engines: medians and quartiles of ratios, peak memory."""
     head = [
         "workload",
         "engine",

@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.files import DOCS, RESULTS, environment, put, read, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure, write
 from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
+from snopt.lab.paper.timing import set_refresh
 from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt, parallel
@@ -38,7 +40,7 @@ MESSAGES = (1, 1_000, 10_000, 100_000, 1_000_000)
 
 
 def problem(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model of the case's size, and a batch for all workers together."""
+    """Return a model of the case's size, and a batch for all workers together."""
     torch.manual_seed(0)
     y = torch.randint(10, (case.batch,))
     if case.kind == "image":
@@ -58,12 +60,10 @@ class Trained:
         self.iterate(refresh=True)
 
     def iterate(self, refresh: bool) -> None:
-        optimizer = self.optimizer
-        optimizer.next_refresh = 0 if refresh else 10**9
-        optimizer.recorder.arm() if refresh else optimizer.recorder.disarm()
-        optimizer.zero_grad()
+        set_refresh(self.optimizer, refresh)
+        self.optimizer.zero_grad()
         cross_entropy(self.wrapped(self.x), self.y).backward()
-        optimizer.step()
+        self.optimizer.step()
 
     def sizes(self) -> dict[str, Any]:
         layers = [
@@ -77,14 +77,14 @@ class Trained:
 
 
 def slowest(seconds: float) -> float:
-    """The most that any process took."""
+    """Return the seconds of the slowest process."""
     value = torch.tensor(seconds, dtype=torch.float64)
     distributed.all_reduce(value, distributed.ReduceOp.MAX)
     return float(value)
 
 
 def timed(run: Callable[[], object], repeats: int) -> float:
-    """Seconds of the slowest process, in the best of some repeats."""
+    """Return the seconds of the slowest process, in the best of several repeats."""
     times = []
     for _ in range(repeats):
         distributed.barrier()
@@ -96,7 +96,7 @@ def timed(run: Callable[[], object], repeats: int) -> float:
 
 @contextmanager
 def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterator[None]:
-    """Note the seconds of every call of a function; processes begin a message together."""
+    """Log the seconds of every call of a function; processes start a message together."""
     original = getattr(owner, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,7 @@ def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterat
 
 
 def parts(trained: Trained, repeats: int) -> dict[str, float]:
-    """Least seconds of what a refresh exchanges and decomposes, call by call, summed."""
+    """Return the least seconds of the exchanges and decompositions of a refresh."""
     found: dict[str, list[list[float]]] = {"all_reduce": [], "eigh": [], "broadcast": []}
     for _ in range(repeats):
         logs: dict[str, list[float]] = {name: [] for name in found}
@@ -136,7 +136,7 @@ def parts(trained: Trained, repeats: int) -> dict[str, float]:
 
 
 def messages(repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds of an all-reduce and a broadcast of each size."""
+    """Time an all-reduce and a broadcast of each size."""
     found: dict[str, dict[str, float]] = {"all_reduce": {}, "broadcast": {}}
     for count in MESSAGES:
         data = torch.ones(count)
@@ -151,7 +151,7 @@ def messages(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def decompositions(repeats: int) -> dict[str, float]:
-    """Seconds of one decomposition by size."""
+    """Time one decomposition of each size."""
     found = {}
     for size in (8, 32, 64, 128, 256):
         rows = torch.randn(2 * size, size, generator=torch.Generator().manual_seed(0))
@@ -191,7 +191,7 @@ def work(rank: int, workers: int, port: int, repeats: int, out: Any) -> None:
 
 
 def started(workers: int, repeats: int) -> dict[str, Any]:
-    """Let so many processes measure, and return what the first one found."""
+    """Measure with several processes, and return what the first one found."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -218,4 +218,4 @@ def main(chosen: argparse.Namespace) -> None:
     if chosen.out == RESULTS / "scaling.json":
         found = read(chosen.out)
         put(DOCS / "scaling.md", tables(found))
-        draw(found, DOCS / "scaling.png")
+        save_figure(DOCS / "scaling.png", partial(draw, found=found), dpi=120)

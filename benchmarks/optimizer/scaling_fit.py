@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from benchmarks.optimizer.cost_model import (
     FLOAT,
@@ -26,7 +24,7 @@ from benchmarks.optimizer.cost_model import (
     refresh_parts,
     refresh_seconds,
 )
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import clean, legend, ticks
 from snopt.lab.table import markdown
 
 REFRESH_EVERY = 100
@@ -67,7 +65,7 @@ def line(points: Mapping[str, float], power: int = 1) -> tuple[float, float]:
 
 
 def fitted(found: dict[str, Any]) -> Machine:
-    """The constants of the machine that was measured."""
+    """Fit the constants of the measured machine."""
     messages = found["2"]["messages"]
     reduce_fixed, reduce_byte = line(messages["all_reduce"])  # 2 α + s / β at two workers
     send_fixed, send_byte = line(messages["broadcast"])  # α + s / β
@@ -86,7 +84,7 @@ def sizes_of(row: dict[str, Any]) -> Sizes:
 
 
 def own(row: dict[str, Any], case: Case, kind: str) -> Compute:
-    """One worker's compute, from one process on the whole batch and on half of it."""
+    """Fit one worker's compute to one process on the whole batch and on half of it."""
     seconds = {}
     for count in (case.batch // 2, case.batch):
         measured = row["examples"][str(count)]
@@ -101,7 +99,7 @@ def own(row: dict[str, Any], case: Case, kind: str) -> Compute:
 def predicted(
     found: dict[str, Any], case: Case, machine: Machine, workers: int, batch: int
 ) -> dict[str, float]:
-    """Seconds on so many workers that share a batch."""
+    """Predict the seconds of workers that share a batch."""
     row = found["1"][case.name]
     sizes = sizes_of(row)
     plain = plain_seconds(machine, sizes, own(row, case, "plain"), batch, workers)
@@ -119,7 +117,7 @@ def ms(seconds: float) -> str:
 
 
 def measured_table(found: dict[str, Any]) -> str:
-    """Milliseconds on one process and on two."""
+    """Tabulate milliseconds on one process and on two."""
     rows = []
     for case in CASES:
         for workers in ("1", "2"):
@@ -133,7 +131,7 @@ def measured_table(found: dict[str, Any]) -> str:
 
 
 def bytes_table(found: dict[str, Any]) -> str:
-    """Kilobytes and messages of two processes."""
+    """Tabulate kilobytes and messages of two processes."""
     rows = []
     for case in CASES:
         sizes = sizes_of(found["1"][case.name])
@@ -147,7 +145,7 @@ def bytes_table(found: dict[str, Any]) -> str:
 
 
 def check_table(found: dict[str, Any]) -> str:
-    """Predicted against measured milliseconds of two processes."""
+    """Tabulate predicted and measured milliseconds of two processes."""
     machine, rows = fitted(found), []
     for case in CASES:
         guess = predicted(found, case, machine, 2, case.batch)
@@ -162,7 +160,7 @@ def check_table(found: dict[str, Any]) -> str:
 
 
 def prediction_table(found: dict[str, Any]) -> str:
-    """Predicted milliseconds as workers are added, each with its own examples."""
+    """Tabulate predicted milliseconds as workers are added, each with its own examples."""
     rows = []
     for case in CASES:
         for kind in ("plain", "refresh", "amortised"):
@@ -173,7 +171,7 @@ def prediction_table(found: dict[str, Any]) -> str:
 
 
 def constants(found: dict[str, Any]) -> str:
-    """The fitted constants."""
+    """Tabulate the fitted constants."""
     machine = fitted(found)
     rows = [
         [f"`{name}`", f"{1e6 * link.latency:.0f} µs", f"{link.bandwidth / 1e9:.2g} GB/s"]
@@ -186,7 +184,7 @@ def constants(found: dict[str, Any]) -> str:
 
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
-    """The tables of docs/scaling.md by their names there."""
+    """Return the tables of docs/scaling.md by name."""
     return {
         "measured": measured_table(found),
         "bytes": bytes_table(found),
@@ -204,11 +202,11 @@ def networks(machine: Machine) -> dict[str, Machine]:
 # ------------------------------------------------------------------------------------ picture
 
 
-def draw(found: dict[str, Any], picture: Path) -> None:
-    """Predicted seconds against workers, every worker with the same share of examples."""
+def draw(figure: Any, found: dict[str, Any]) -> None:
+    """Draw predicted seconds against workers, every worker with the same share of examples."""
     workers = [1, 2, 4, 8, 16, 32, 64]
     colours = {"plain": "tab:blue", "refresh": "tab:orange"}
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    figure.set_size_inches(13, 3.6)
     panels = figure.subplots(1, len(CASES))
     for panel, case in zip(panels, CASES, strict=True):
         pairs = zip(networks(fitted(found)).items(), ("-", "--"), strict=True)
@@ -219,9 +217,7 @@ def draw(found: dict[str, Any], picture: Path) -> None:
                 panel.plot(workers, values, style, color=colour, label=f"{kind}, {network}")
         clean(panel, "workers", title=f"{case.name}, {case.batch} examples each")
         panel.set_xscale("log")
-        panel.set_xticks([1, 8, 64], ["1", "8", "64"])
-        panel.minorticks_off()
+        ticks(panel, [1, 8, 64])
         panel.set_ylim(bottom=0)
     panels[0].set_ylabel("predicted milliseconds")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.savefig(picture, dpi=120)
+    legend(figure, 4, "lower")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import snopt
 from snopt.lab.data import DataNotFound, load
@@ -30,7 +32,7 @@ class Small:
     test: Pair
 
     def batches(self, seed: int) -> Iterator[Pair]:
-        """Batches of shuffled epochs, without end; a short last batch is left out."""
+        """Yield batches of shuffled epochs without end; a short last batch is dropped."""
         generator = torch.Generator().manual_seed(1000 + seed)
         x, y = self.train
         while True:
@@ -40,7 +42,7 @@ class Small:
 
 
 def digits() -> Small:
-    """Pixels between 0 and 1, as vectors of 64."""
+    """Return pixels between 0 and 1, as vectors of 64."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -51,7 +53,7 @@ def digits() -> Small:
 
 
 def mnist() -> Small:
-    """A part of MNIST, standardised; exits with a word if it is not there."""
+    """Return a part of MNIST, standardised; exit with a message if it is missing."""
     try:
         found = load("mnist").test.tensors
     except DataNotFound as missing:
@@ -60,7 +62,7 @@ def mnist() -> Small:
 
 
 def digits_model(**solver: object) -> nn.Module:
-    """A flow of 64 dimensions and a linear read-out."""
+    """Return a flow of 64 dimensions and a linear read-out."""
     block = snopt.NeuralODE(TanhField(64, depth=3), rtol=1e-3, atol=1e-3, **solver)
     return nn.Sequential(block, nn.Linear(64, 10))
 
@@ -71,13 +73,27 @@ SMALL = {
 }
 
 
-def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Percentage of right answers."""
-    model.eval()
-    with torch.no_grad():
-        right = sum(
-            int((model(a).argmax(1) == b).sum())
-            for a, b in zip(x.split(500), y.split(500), strict=True)
-        )
-    model.train()
-    return 100.0 * right / len(y)
+class Learner:
+    """A model and its optimizers."""
+
+    def __init__(self, model: nn.Module, optimizers: list[Any]) -> None:
+        self.model, self.optimizers = model, optimizers
+
+    def learn(self, x: Tensor, y: Tensor) -> float:
+        """Take one step on a batch; return the loss."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss = functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return float(loss.detach())
+
+    def accuracy(self, x: Tensor, y: Tensor) -> float:
+        """Return the percentage of right answers."""
+        self.model.eval()
+        with torch.no_grad():
+            pairs = zip(x.split(500), y.split(500), strict=True)
+            right = sum(int((self.model(a).argmax(1) == b).sum()) for a, b in pairs)
+        self.model.train()
+        return 100.0 * right / len(y)

@@ -1,9 +1,9 @@
-"""Everyone's forward time, forward plus backward time and gradient error, in one interleaved run.
+"""Forward time, forward plus backward time and gradient error of all libraries, interleaved.
 
 The forward pass is the loss alone, with no gradient wanted; forward plus backward is what
 training does between two updates. Ratios are the peer's over ours, taken within a round. A peer
-that takes longer than :data:`SLOW` seconds for one iteration runs once, outside the rounds; one
-that cannot run is written down with its reason.
+that takes longer than :data:`SLOW` seconds for one iteration runs once, outside the rounds; a peer
+that cannot run is recorded with its reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.engine.accuracy import Gradients, gradients, reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
-from benchmarks.timing import interleave, ratios, summary
+from snopt.lab.paper.timing import interleave, ratios, summary
 
 OURS = ("snopt_checkpoint", "snopt_compiled")
 PEERS = (
@@ -45,17 +45,17 @@ class TorchTrial(Trial):
             return self.workload(self.flow, self.inputs)
 
     def gradients(self) -> Gradients:
-        """Return what the latest run has left, in float64."""
+        """Return the gradients of the latest run in float64."""
         return gradients(self.workload.field.parameters(), self.inputs)
 
 
 def form_of(case: str) -> str:
-    """The form of a case's field that all compare on."""
+    """Return the form of a case's field that all libraries use."""
     return FORMS.get(case, CASES[case].forms[0])
 
 
 def left_out(case: str, name: str) -> str | None:
-    """Say why a pair is not tried; None if it is."""
+    """Return why a pair is not tried; None if it is."""
     if (case, name) == ("image", "diffrax_backsolve"):
         return "not tried: XLA's convolutions on a CPU, see diffrax_checkpoint"
     if case != "ode_rnn" and name == "torchode_compiled":
@@ -78,13 +78,13 @@ def trial(name: str, case: str) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """Name an error in one line."""
+    """Describe an error in one line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def rounds(seconds: float, budget: float) -> int:
-    """How many rounds of so many seconds fit into a budget, within :data:`FEWEST` and MOST."""
+    """Return how many rounds fit into a budget of seconds, between ``FEWEST`` and ``MOST``."""
     return max(FEWEST, min(MOST, int(budget / seconds)))
 
 
@@ -102,7 +102,7 @@ def settled(name: str, case: str) -> tuple[Any, float]:
 
 
 def measure(case: str, budget: float) -> dict[str, Any]:
-    """Measure everyone able to run a workload, side by side."""
+    """Measure all libraries that can run a workload, in interleaved rounds."""
     exact, own_error = reference(case)
     able, found, unable = {}, {}, {}
     for name in (*OURS, *PEERS):

@@ -23,9 +23,9 @@ from torch.utils._pytree import tree_leaves
 import snopt
 from benchmarks.files import RESULTS, environment, read, write
 from benchmarks.optimizer.cost import always, iteration
-from benchmarks.timing import interleave, summary
 from snopt.lab.paper.growth import slope
-from snopt.lab.paper.live_tensors import peak_megabytes
+from snopt.lab.paper.peak import peak_megabytes
+from snopt.lab.paper.timing import interleave, summary
 from snopt.optim import SNOpt
 
 MB = 2**20
@@ -85,14 +85,14 @@ class Model(nn.Module):
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration of somebody, and what is there before it begins."""
+    """One iteration, with its model and optimizer."""
 
     run: Callable[[], object]
     model: nn.Module
     optimizer: torch.optim.Optimizer
 
     def megabytes(self) -> float:
-        """The most that tensors take: those of the iteration, weights and optimizer's state."""
+        """Return the peak megabytes of tensors, weights and optimizer state included."""
         lasting = [*self.model.parameters(), *tree_leaves(self.optimizer.state_dict()["state"])]
         held = sum(each.nbytes for each in lasting if isinstance(each, Tensor))
         return peak_megabytes(self.run) + held / MB
@@ -101,7 +101,7 @@ class Iteration:
 def _adam(size: Size, ours: bool) -> Iteration:
     model = Model(size, ours)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
-    return Iteration(iteration(model, optimizer, lambda: None), model, optimizer)
+    return Iteration(iteration(model, optimizer), model, optimizer)
 
 
 def _snopt(size: Size, refresh: bool) -> Iteration:
@@ -119,12 +119,12 @@ CONTENDERS: dict[str, Callable[[Size], Iteration]] = {
 
 
 def exponents(sizes: list[int], values: list[float]) -> dict[str, float]:
-    """The slope over all sizes, and that between the last two."""
+    """Return the slope over all sizes, and that between the last two."""
     return {"all": slope(sizes, values), "last": slope(sizes[-2:], values[-2:])}
 
 
 def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
-    """Grow one size, up to the last or to as many sizes as are wanted."""
+    """Measure along one axis."""
     sizes = list(AXES[axis][:most])
     found: dict[str, dict[str, Any]] = {
         name: {"milliseconds": [], "megabytes": []} for name in CONTENDERS
@@ -147,13 +147,13 @@ def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
-    parser.add_argument("--sizes", type=int, help="only the first so many of an axis; two at least")
+    parser.add_argument("--sizes", type=int, help="number of sizes per axis; at least two")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.json")
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Grow what the command line asks for, writing after each axis."""
+    """Measure the requested axes, writing after each."""
     for axis in chosen.axes:
         measured = measure(axis, chosen.repeats, chosen.sizes)
         kept = read(chosen.out)

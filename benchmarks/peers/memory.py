@@ -1,16 +1,13 @@
-"""How far one iteration of each engine raises the memory of a fresh process, on one thread.
+"""Peak memory of one iteration of each engine, in fresh processes of one thread.
 
-Memory does not depend on how fast a process gets on: as many run at once as there are cores.
-``python -m benchmarks.peers.memory CASE CONTENDER`` measures one of them and prints megabytes.
+Memory does not depend on speed, so as many processes run at once as there are cores.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
@@ -19,7 +16,7 @@ from snopt.lab.paper.peak import in_fresh_process, rise
 
 
 def measure(case: str, budget: float) -> dict[str, Any]:
-    """Measure everyone on one workload; there are no rounds to fit into a budget."""
+    """Measure all libraries on one workload; the budget is not used."""
     unable = {name: why for name in (*OURS, *PEERS) if (why := too_long(case, name))}
     able = [name for name in (*OURS, *PEERS) if name not in unable]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -34,25 +31,20 @@ def measure(case: str, budget: float) -> dict[str, Any]:
 
 
 def too_long(case: str, name: str) -> str | None:
-    """Say why a pair is not measured; None if it is."""
+    """Return why a pair is not measured; None if it is."""
     if case == "image" and name.startswith("diffrax"):
         return "not measured: an iteration takes many seconds"
     return left_out(case, name)
 
 
 def megabytes(case: str, name: str) -> float | str:
-    """Megabytes of one contender, or what became of it."""
+    """Return the megabytes of one contender, or why there are none."""
     try:
-        return in_fresh_process("benchmarks.peers.memory", case, name)
-    except subprocess.CalledProcessError as error:
-        return f"its process ended with code {error.returncode}"
+        return in_fresh_process(peak, case, name)
+    except BrokenProcessPool:
+        return "its process died"
 
 
-def main() -> None:
-    """Measure, in this process, what the parent asks for."""
-    case, name = sys.argv[1:]
-    print(json.dumps(rise(trial(name, case).run)))
-
-
-if __name__ == "__main__":
-    main()
+def peak(case: str, name: str) -> float:
+    """Measure, in this process, the peak megabytes of one iteration."""
+    return rise(trial(name, case).run)

@@ -1,4 +1,4 @@
-"""What an iteration costs under each optimizer, at learning rate zero and amortised over refreshes.
+"""Cost of an iteration with each optimizer, at learning rate zero and amortised over refreshes.
 
 Most optimizers work in ``step`` alone. Their iteration is the gradient, timed once a round for
 all of them, plus the mean of as many steps as lie between two of their own refreshes. SNOpt and
@@ -18,20 +18,19 @@ from torch.optim import Optimizer
 
 from benchmarks.optimizer.cost import REFRESH_EVERY, Trained, iteration, second_order
 from benchmarks.peers.engines import first_line, form_of, rounds
-from benchmarks.timing import Times, interleave, ratios, summary
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers import make_optimizers
+from snopt.lab.paper.timing import Run, Times, interleave, ratios, summary
+from snopt.lab.paper.timing import amortised as per_iteration
 
 ENGINE = "snopt_checkpoint"
 BASELINE = "adam"
 REFRESH_AFTER = 10
 """Steps between two refreshes of SOAP and of SINGD, their own defaults or authors' advice."""
 
-Run = Callable[[], object]
-
 
 def registered(name: str, model: nn.Module, lr: float) -> list[Optimizer]:
-    """Make what ``snopt train`` would train with."""
+    """Create the optimizers that ``snopt train`` uses."""
     return make_optimizers(model, OptimizerConfig(name, lr=lr))
 
 
@@ -44,7 +43,7 @@ def heavyball_soap(model: nn.Module, lr: float) -> list[Optimizer]:
 
 
 def singd(model: nn.Module, lr: float, every: int = REFRESH_AFTER) -> list[Optimizer]:
-    """SINGD for the layers it knows, Adam for the rest."""
+    """Create SINGD for the layers it supports, and Adam for the rest."""
     from singd.optim.optimizer import SINGD
 
     first = SINGD(model, lr=lr, T=every, warn_unsupported=False)
@@ -126,7 +125,7 @@ def whole(case: str) -> dict[str, tuple[Callable[[], Run], Callable[[], Run], in
 
 
 def prepare(case: str) -> tuple[dict[str, Run], dict[str, int], dict[str, str]]:
-    """Make and warm up what can run: runs, periods, and why the others cannot."""
+    """Return warmed-up runs, periods, and why other optimizers cannot run."""
     runs: dict[str, Run] = {"gradient": gradient(case)}
     runs["gradient"]()
     periods, unable = {}, {}
@@ -161,7 +160,7 @@ def attempt(
 
 
 def amortised(times: Times, periods: dict[str, int]) -> Times:
-    """Seconds of one iteration in every round, by optimizer."""
+    """Return seconds per iteration in every round, by optimizer."""
     found: Times = {}
     for name, period in periods.items():
         if f"{name}/steps" in times:
@@ -170,13 +169,12 @@ def amortised(times: Times, periods: dict[str, int]) -> Times:
         elif f"{name}/plain" in times:
             plain = times[f"{name}/plain"]
             refresh = times.get(f"{name}/refresh", plain)
-            pairs = zip(plain, refresh, strict=True)
-            found[name] = [((period - 1) * p + r) / period for p, r in pairs]
+            found[name] = per_iteration(plain, refresh, period)
     return found
 
 
 def measure(case: str, budget: float) -> dict[str, Any]:
-    """Time everyone's iteration on one workload."""
+    """Time an iteration of every optimizer on one workload."""
     runs, periods, unable = prepare(case)
     start = time.perf_counter()
     for run in runs.values():

@@ -1,6 +1,6 @@
-"""Write docs/peers.md and its figures from ``results/peers.json`` and ``results/growth.json``.
+"""Put the tables of ``results/peers.json`` and ``results/growth.json`` into docs/peers.md.
 
-A section appears when its part has been measured.
+The page itself is written by hand. A table is replaced when its part has been measured.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from benchmarks.files import (
     RESULTS,
     WORKLOADS,
     label,
+    put,
     read,
     spread,
     surroundings,
@@ -26,111 +27,24 @@ OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
 ORDER = (*WORKLOADS, "digits", "mnist")
 ARITHMETIC = ("matrix products", "elementwise", "reductions")
 """Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
+PARTS = ("engines", "memory", "optimizers", "targets", "profile")
 Measured = dict[str, Any]
-
-INTRO = """# Against peers
-
-This page is written by `python -m benchmarks.peers page` from `benchmarks/results/peers.json` and
-`benchmarks/results/growth.json`; none of its figures is typed by hand.
-
-```bash
-make bench-peers                               # everything, in an environment of its own
-python -m benchmarks.peers --parts engines memory     # some parts; the others are kept
-python -m benchmarks.peers --parts targets --only digits
-python -m benchmarks.peers growth              # how cost grows
-python -m benchmarks.peers page                # this page and its figures
-```
-
-The workloads and how they are timed are described in [benchmarks](benchmarks.md). All libraries
-get the same weights, inputs, tolerances and method (`dopri5`). A ratio is the peer's figure over
-ours, `eager` or `compiled`: above 1, the peer needs more. A part that has not been measured has no
-section.
-"""
-
-SHORTLY = """## In short
-
-Loss and gradient: the fastest form of each library over the faster of ours, medians of {rounds}
-interleaved rounds. Above 1, the peer is slower. A dash: no form of it ran more than once."""
-
-ENGINES = """## Engines: time
-
-Seconds of the loss alone (forward, no gradient wanted) and of loss and gradient (both),
-medians; ratios with quartiles. diffrax is jitted, with `lax.scan` over the intervals of
-`ode_rnn`. torchode controls the step of each sample on its own, which asks for more steps.
-torchode and torchdyn integrate one flat tensor, so the state is flattened for them. An
-iteration that took more than six seconds ran once and has no ratio."""
-
-ERRORS = """## Engines: gradient error
-
-Relative, against the float64 reference, parameters of the field / inputs; then the parameters'
-error over ours."""
-
-MEMORY = """## Engines: memory
-
-How many megabytes one iteration adds to a fresh process with one thread, at its peak; what a
-compiler keeps is part of it."""
-
-OPTIMIZERS = """## Optimizers: one iteration
-
-A whole iteration at learning rate zero on our eager engine (optax: on diffrax), amortised over
-the refreshes of the optimizer's own factors, whose interval is in the table. SNOpt's interval
-grows to 100. For optimizers that work in `step` alone it is the gradient's time plus their
-mean step. `soap` is that of pytorch_optimizer; heavyball's runs without its autotuning
-compiler. SINGD's hooks see every evaluation of the solver, not a quadrature of the path: its
-factors depend on the tolerance, and its refresh pays for each evaluation."""
-
-TARGETS = """## Optimizers: seconds to an accuracy
-
-Test accuracy of {targets} for the first time, looked at every {every} iterations; the median
-of {seeds} seeds, and how many of them got there within the limit. All optimizers learn side by
-side, a few iterations each in turn, and start from the same weights. `digits`: scikit-learn's
-8x8 digits through a three-layer tanh field; `mnist`: 8,000 images of MNIST's t10k file, the
-paper's convolutional model, 16 wide. Learning rates are the best of four each
-([how fast it learns](optimizer.md#measured-how-fast-it-learns)); SINGD's is the best of 0.001,
-0.01, 0.1 and 1 on `digits`, and was not searched on `mnist`.
-Seconds are those of learning, without looking at test images and without compiling (`optax`)."""
-
-GROWTH = """## How cost grows
-
-One iteration of a tanh network solved by equal Runge-Kutta steps. One size grows while the
-others stay at batch {batch}, width {width}, {steps} steps, {layers} layers. The exponent is
-the slope of a straight line through the logarithms of all sizes; in brackets, that between the
-last two. Memory is the most that tensors take at one time, weights and the optimizer's state
-with them. Small sizes are dominated by the fixed cost of an operator, which lowers the
-exponents of time.
-
-![How time and memory of one iteration grow](growth.png)"""
-
-PROFILE = """## Where the time goes
-
-The eager engine under torch's profiler (operators) and cProfile (Python functions of the
-package). Profilers slow down what they watch: read the shares. The command is
-`python -m benchmarks.peers --parts profile`.
-
-What earlier profiles showed, and what came of it:
-
-* an ODE-RNN's small operators wait for Python and autograd: `compile=True` makes a whole step one
-  kernel, and a solve of one step stays on autograd's own tape, without a nested backward pass;
-* after that tanh led in compiled steps: there it is a rational function on a CPU, exact to the
-  last digits of float32;
-* a refresh of SNOpt on convolutions spent most of its time copying patches: their second
-  moments are taken from views of the image now, and no patch is copied."""
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
-    """Workloads and tasks in a fixed order."""
+    """Return workloads and tasks in a fixed order."""
     return [(name, measured[name]) for name in ORDER if name in measured]
 
 
 def number(value: float | None) -> str:
-    """Write a number to three digits, or a dash."""
+    """Format a number with three digits, or a dash."""
     if value is None:
         return "–"
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
-    """Rows of those that did not run."""
+    """Return rows of those that did not run."""
     blank = [""] * (columns - 3)
     return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
 
@@ -152,59 +66,50 @@ def shortly(measured: Measured) -> str:
             best = min(ratios, key=ratios.__getitem__, default=None)
             cells.append("–" if best is None else f"{ratios[best]:.2f} ({best})")
         rows.append([label(case, found["form"]), *cells])
-    counts = sorted({found["rounds"] for found in measured.values()})
-    rounds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
-    table = markdown(["workload", "ours", *libraries], rows)
-    return f"{SHORTLY.format(rounds=rounds)}\n\n{table}"
+    return markdown(["workload", "ours", *libraries], rows)
+
+
+def by_library(measured: Measured, cell: Callable[[Measured, str], str | None]) -> str:
+    """Tabulate a row per library and a column per workload; a dash where it did not run."""
+    found = ordered(measured)
+    names = sorted({name for _, figures in found for name in figures["contenders"]})
+    rows = [[f"`{n}`", *(cell(figures, n) or "–" for _, figures in found)] for n in names]
+    return markdown(["library", *(label(case, figures["form"]) for case, figures in found)], rows)
 
 
 def engines(measured: Measured) -> str:
-    header = ["workload", "library", "forward, s", "/ eager", "/ compiled"]
-    header += ["both, s", "/ eager", "/ compiled"]
-    rows = []
-    for case, found in ordered(measured):
-        where = label(case, found["form"])
-        for name, figures in found["contenders"].items():
-            cells = []
-            for kind in ("forward", "both"):
-                cells.append(number(figures[kind]["median"]) if kind in figures else "–")
-                over = figures.get(f"{kind}_over", {})
-                cells += [spread(over[ours]) if ours in over else "–" for ours in OURS]
-            rows.append([where, f"`{name}`", *cells])
-        rows += refused(found, where, len(header))
-    return f"{ENGINES}\n\n{markdown(header, rows)}"
+    """Tabulate median seconds of loss and gradient, in brackets those of the loss alone."""
+
+    def cell(found: Measured, name: str) -> str | None:
+        figures = found["contenders"].get(name)
+        if figures is None:
+            return None
+        alone = f" ({number(figures['forward']['median'])})" if "forward" in figures else ""
+        return number(figures["both"]["median"]) + alone
+
+    return by_library(measured, cell)
 
 
 def errors(measured: Measured) -> str:
-    header = ["workload", "library", "error", "/ eager", "/ compiled"]
-    rows = []
-    for case, found in ordered(measured):
-        contenders = found["contenders"]
-        where = label(case, found["form"])
-        reference = {"reference": {"error": found["reference_error"]}}
-        for name, figures in (reference | contenders).items():
-            error = figures["error"]
-            over = [
-                number(error["parameters"] / contenders[ours]["error"]["parameters"])
-                if ours in contenders
-                else "–"
-                for ours in OURS
-            ]
-            cell = f"{error['parameters']:.1e} / {error['inputs']:.1e}"
-            rows.append([where, f"`{name}`", cell, *over])
-    return f"{ERRORS}\n\n{markdown(header, rows)}"
+    """Tabulate the relative error of the parameters' gradient, and of the reference itself."""
+
+    def cell(found: Measured, name: str) -> str | None:
+        figures = found["contenders"].get(name)
+        return None if figures is None else f"{figures['error']['parameters']:.1e}"
+
+    reference = [f"{found['reference_error']['parameters']:.1e}" for _, found in ordered(measured)]
+    last = " | ".join(["`reference`", *reference])
+    return f"{by_library(measured, cell)}\n| {last} |"
 
 
 def memory(measured: Measured) -> str:
-    header = ["workload", "library", "MB", "/ eager", "/ compiled"]
-    rows = []
-    for case, found in ordered(measured):
-        megabytes = found["megabytes"]
-        for name, value in megabytes.items():
-            over = [number(value / megabytes[o]) if o in megabytes else "–" for o in OURS]
-            rows.append([f"`{case}`", f"`{name}`", f"{value:.0f}", *over])
-        rows += refused(found, f"`{case}`", len(header))
-    return f"{MEMORY}\n\n{markdown(header, rows)}"
+    """Tabulate the megabytes that one iteration adds to a fresh process."""
+    found = ordered(measured)
+    names = sorted({name for _, figures in found for name in figures["megabytes"]})
+    rows = [
+        [f"`{n}`", *(number(figures["megabytes"].get(n)) for _, figures in found)] for n in names
+    ]
+    return markdown(["library", *(f"`{case}`" for case, _ in found)], rows)
 
 
 def optimizers(measured: Measured) -> str:
@@ -218,7 +123,7 @@ def optimizers(measured: Measured) -> str:
             interval = "–" if every == 1 else str(every)
             rows.append([where, f"`{name}`", interval, seconds, spread(figures["over_adam"])])
         rows += refused(found, where, len(header))
-    return f"{OPTIMIZERS}\n\n{markdown(header, rows)}"
+    return markdown(header, rows)
 
 
 def targets(measured: Measured) -> str:
@@ -237,12 +142,7 @@ def targets(measured: Measured) -> str:
                 cells.append(f"{there['reached']} of {len(there['seeds'])}")
             rows.append([f"`{task}`, at most {found['limit']}", f"`{name}`", *cells])
         rows += refused(found, f"`{task}`", len(header))
-    text = TARGETS.format(
-        targets=" and ".join(f"{level} %" for level in levels),
-        every=some["look_every"],
-        seeds=len(some["seeds"]),
-    )
-    return f"{text}\n\n{markdown(header, rows)}"
+    return markdown(header, rows)
 
 
 def growth(measured: Measured) -> str:
@@ -257,11 +157,11 @@ def growth(measured: Measured) -> str:
                 slope = figures[f"{key}_exponent"]
                 cells += [f"{first} → {last}", f"{slope['all']:.2f} ({slope['last']:.2f})"]
             rows.append([f"{axis} {sizes[0]} → {sizes[-1]}", f"`{name}`", *cells])
-    return f"{GROWTH.format(**measured['base'])}\n\n{markdown(header, rows)}"
+    return markdown(header, rows)
 
 
 def profile(measured: Measured) -> str:
-    texts = [PROFILE]
+    texts = []
     for case, found in ordered(measured):
         halves = [found["seconds"][half]["median"] for half in ("forward", "backward")]
         each = 1e3 * sum(halves) / found["units"]
@@ -287,51 +187,45 @@ def profile(measured: Measured) -> str:
 
 
 def overhead(kinds: dict[str, float]) -> float:
-    """Percentage of the time that is no arithmetic."""
+    """Return the percentage of the time that is not arithmetic."""
     return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
 
 
-def environments(peers: Measured) -> str:
-    """The surroundings of the part that was measured first, which all parts share but the date."""
-    for part in peers.values():
-        for found in part.values():
-            return f"## Measured on\n\n{surroundings(found['environment'])}"
-    return ""
-
-
-SECTIONS: dict[str, tuple[Callable[[Measured], str], ...]] = {
-    "engines": (shortly, engines, errors),
-    "memory": (memory,),
-    "optimizers": (optimizers,),
-    "targets": (targets,),
-    "growth": (growth,),
-    "profile": (profile,),
+PLACES: dict[str, tuple[str, Callable[[Measured], str]]] = {
+    "peers-short": ("engines", shortly),
+    "peers-time": ("engines", engines),
+    "peers-accuracy": ("engines", errors),
+    "peers-memory": ("memory", memory),
+    "peers-iteration": ("optimizers", optimizers),
+    "peers-targets": ("targets", targets),
+    "peers-growth": ("growth", growth),
+    "peers-profile": ("profile", profile),
 }
+"""Places on the page: the part that was measured, and the table made of it."""
 
 
-def page(peers: Measured, grown: Measured, pictured: bool) -> str:
-    """The whole page: a section for every part that was measured."""
+def tables(peers: Measured, grown: Measured) -> dict[str, str]:
+    """Return the tables of the measured parts by their places on the page."""
     measured = {**peers, "growth": grown}
-    texts = [INTRO.rstrip()]
-    if pictured:
-        texts.append("![Time, memory, gradient error and seconds to an accuracy](peers.png)")
-    for part, sections in SECTIONS.items():
-        if measured.get(part):
-            texts += [section(measured[part]) for section in sections]
-    texts.append(environments(peers))
-    return "\n\n".join(text for text in texts if text) + "\n"
+    found = {
+        name: make(measured[part]) for name, (part, make) in PLACES.items() if measured.get(part)
+    }
+    for part in (part for name, part in peers.items() if name in PARTS):
+        for figures in part.values():  # all parts share their surroundings but the date
+            return {**found, "peers-environment": surroundings(figures["environment"])}
+    return found
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("--out", type=Path, default=DOCS, help="folder of the page and its figures")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of peers.md and its figures")
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Write the page and draw what there is to draw."""
+    """Write the tables and the figures."""
     measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
-    peers = {part: found for part, found in measured.items() if part in SECTIONS}
+    peers = {part: found for part, found in measured.items() if part in PARTS}
     if grown:
         draw_growth(grown, chosen.out / "growth.png")
-    pictured = draw_peers(peers, chosen.out / "peers.png")
-    (chosen.out / "peers.md").write_text(page(peers, grown, pictured), "utf-8")
+    draw_peers(peers, chosen.out / "peers.png")
+    put(chosen.out / "peers.md", tables(peers, grown))

@@ -1,8 +1,8 @@
 """Where the time of an iteration of the eager engine goes: operators, and Python around them.
 
 ``python -m benchmarks.peers --parts profile`` measures it. The wall time is taken without a
-profiler. torch's profiler then tells the operators' own time, and cProfile the Python functions'.
-Both slow down what they watch, so that shares are what to read, not seconds.
+profiler. torch's profiler then measures the operators' own time, and cProfile that of the Python
+functions. Both slow down what they measure, so read the shares, not the seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import snopt
 from benchmarks.peers.engines import TorchTrial, form_of
-from benchmarks.timing import summary
+from snopt.lab.paper.timing import summary
 
 SOURCES = Path(snopt.__file__).parent
 UNITS = {"ode_rnn": ("interval", 92), "cnf_gas": ("accepted step", None)}
@@ -43,7 +43,7 @@ TOP = 8
 
 
 def kind(operator: str) -> str:
-    """Say what sort of work an operator is: ``kind("aten::addmm") == "matrix products"``."""
+    """Return the kind of work of an operator: ``kind("aten::addmm") == "matrix products"``."""
     library, _, name = operator.partition("::")
     if library == "aten":
         return next((each for each, names in KINDS.items() if name in names), "elementwise")

@@ -1,8 +1,7 @@
 """Seconds and iterations until a stated test accuracy, all optimizers side by side.
 
-Every optimizer learns a few iterations, then the next one does, in turning order, so that a slow
-minute of the machine is everybody's. Seconds are those of learning; looking at the test images
-is not counted, nor is compiling.
+Optimizers take turns of a few iterations, so that drifts of the machine affect all alike. Seconds
+are those of learning, without evaluation and compilation.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 import snopt
 from benchmarks.files import RESULTS, read
-from benchmarks.optimizer.small import SMALL, Small, accuracy
+from benchmarks.optimizer.small import SMALL, Learner, Small
 from benchmarks.peers.engines import first_line
 from benchmarks.peers.optimizers import registered, singd
 from snopt.lab.recipes.run import rotated
@@ -26,9 +24,9 @@ from snopt.lab.recipes.run import rotated
 SEEDS = (0, 1, 2)
 TARGETS = (90.0, 95.0)
 EVERY = 5
-"""Iterations between two looks at the test images."""
+"""Iterations between two evaluations."""
 LOOK_AT = 1000
-"""How many test images are looked at."""
+"""Number of test images."""
 LIMIT = {"digits": 150, "mnist": 100}
 
 TUNED = ("snopt", "soap", "muon", "adam")
@@ -41,38 +39,18 @@ Point = tuple[int, float, float]
 
 
 def rates_of(task: str) -> dict[str, float]:
-    """The rate of everyone who learns a task."""
+    """Return the rates of all optimizers of a task."""
     chosen = read(RESULTS / f"optimizer_learning_{task}.json")["methods"]
     rates = {name: float(chosen[name]["best"]) for name in TUNED} | {"singd": SINGD_RATES[task]}
     return rates | {"optax": rates["adam"]} if task == "digits" else rates
 
 
-class TorchLearner:
-    """A model and what trains it."""
-
-    def __init__(self, model: nn.Module, name: str, lr: float) -> None:
-        self.model = model
-        self.optimizers = singd(model, lr) if name == "singd" else registered(name, model, lr)
-
-    def learn(self, x: Tensor, y: Tensor) -> None:
-        """Take one step on a batch."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        functional.cross_entropy(self.model(x), y).backward()
-        for optimizer in self.optimizers:
-            optimizer.step()
-
-    def accuracy(self, x: Tensor, y: Tensor) -> float:
-        """Percentage of right answers."""
-        return accuracy(self.model, x, y)
-
-
 def learner(name: str, task: str, lr: float, seed: int, batch: tuple[Tensor, Tensor]) -> Any:
-    """Make a fresh model, the same for all with this seed, and what trains it."""
+    """Create a model, the same for all with this seed, and its optimizer."""
     torch.manual_seed(seed)
     model = SMALL[task][1]()
     if name != "optax":
-        return TorchLearner(model, name, lr)
+        return Learner(model, singd(model, lr) if name == "singd" else registered(name, model, lr))
     from benchmarks.peers.optax_trials import DigitsLearner
 
     made = DigitsLearner(model, lr)
@@ -81,7 +59,7 @@ def learner(name: str, task: str, lr: float, seed: int, batch: tuple[Tensor, Ten
 
 
 def points(student: Any, task: Small, seed: int, limit: int) -> Iterator[Point]:
-    """Learn, and look at the test images every few iterations."""
+    """Train, and evaluate on test images every few iterations."""
     x, y = (part[:LOOK_AT] for part in task.test)
     batches, seconds = task.batches(seed), 0.0
     for iteration in range(1, limit + 1):
@@ -94,7 +72,7 @@ def points(student: Any, task: Small, seed: int, limit: int) -> Iterator[Point]:
 
 
 def side_by_side(runs: dict[str, Iterator[Point]], goal: float) -> dict[str, list[Point]]:
-    """Let everyone learn in turn until it has reached the goal or its end."""
+    """Train in turn until each has reached the goal or its end."""
     curves: dict[str, list[Point]] = {name: [] for name in runs}
     going, turn = list(runs), 0
     while going:
@@ -112,7 +90,7 @@ def side_by_side(runs: dict[str, Iterator[Point]], goal: float) -> dict[str, lis
 
 
 def reached(curve: list[Point], target: float) -> dict[str, float] | None:
-    """The first point of a curve at or above a target."""
+    """Return the first point of a curve at or above a target."""
     for iteration, seconds, percent in curve:
         if percent >= target:
             return {"iterations": iteration, "seconds": seconds}
@@ -120,7 +98,7 @@ def reached(curve: list[Point], target: float) -> dict[str, float] | None:
 
 
 def summarised(found: list[dict[str, float] | None]) -> dict[str, Any]:
-    """Medians over seeds, if every seed got there, beside each seed's own."""
+    """Return medians over seeds, if every seed got there, and the values of each seed."""
     there = [each for each in found if each is not None]
     return {
         "seeds": found,
@@ -133,7 +111,7 @@ def summarised(found: list[dict[str, float] | None]) -> dict[str, Any]:
 
 
 def measure(task_name: str, budget: float) -> dict[str, Any]:
-    """Let everyone learn a task with every seed; the length is given by the task."""
+    """Train all optimizers on a task with every seed; the task decides the length."""
     task, rates = SMALL[task_name][0](), rates_of(task_name)
     curves: dict[str, list[list[Point]]] = {}
     unable: dict[str, str] = {}

@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 
 import snopt
 from benchmarks.files import DOCS
+from snopt.lab.paper.curves import clean
 from snopt.second_order.low_rank import LowRank
 from snopt.second_order.outer_products import gradient_factor, hessian_factors
 
@@ -91,12 +92,6 @@ def relative(found: Tensor, true: Tensor) -> float:
     return float(torch.linalg.norm(found - true) / torch.linalg.norm(true))
 
 
-def tidy(panel: Axes, **labels: object) -> None:
-    panel.set(**labels)
-    panel.grid(alpha=0.3)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
 # ----------------------------------------------------------------------------------- figures
 
 
@@ -120,14 +115,15 @@ def kronecker(problem: Problem, folder: Path) -> None:
         left.loglog(*zip(*places, strict=True), "o-", color=colour, label=label)
         for k, place in zip(rows, places, strict=True):
             left.annotate(str(k), place, textcoords="offset points", xytext=(5, 6))
-    tidy(left, xlabel="nodes", ylabel="largest relative error of a factor")
+    clean(left, "nodes", "largest relative error of a factor")
     left.legend(fontsize=9)
     for (name, matrix), style in zip(
         fine.items(), ("tab:blue", "tab:orange", "tab:green", "tab:red"), strict=True
     ):
         values = torch.linalg.eigvalsh(matrix).flip(0).clamp(min=0)
         right.semilogy(range(1, len(values) + 1), values / values[0], ".-", color=style, label=name)
-    tidy(right, xlabel="number of the eigenvalue", ylabel="eigenvalue / largest", ylim=(1e-8, 3))
+    clean(right, "number of the eigenvalue", "eigenvalue / largest")
+    right.set_ylim(1e-8, 3)
     right.legend(fontsize=9)
     figure.savefig(folder / "kronecker.png", dpi=120)
 
@@ -139,7 +135,7 @@ def gap(rows: list[tuple[int, float, float]], folder: Path) -> None:
     panel = figure.subplots()
     panel.semilogy(when, distance, "o-", label="‖Theorem 1 - Hessian‖ / ‖Hessian‖, in Q_uu")
     panel.semilogy(when, loss, "s--", color="tab:gray", label="loss")
-    tidy(panel, xlabel="iterations of Adam")
+    clean(panel, "iterations of Adam")
     panel.legend(fontsize=9)
     figure.savefig(folder / "gap.png", dpi=120)
 
@@ -161,7 +157,8 @@ def low_rank(panel: Axes, problem: Problem, title: str) -> None:
     panel.semilogy(ranks, ours, "o-", ms=4, label="largest eigenvectors of Φ_xx at t1")
     panel.semilogy(ranks, best, "--", color="tab:gray", label="best of that rank")
     panel.semilogy(1, relative(one, true), "*", ms=12, color="tab:red", label="the gradient, Φ_x")
-    tidy(panel, title=title, xlabel="rank R", ylim=(1e-4, 2))
+    clean(panel, "rank R", title=title)
+    panel.set_ylim(1e-4, 2)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,44 +4,41 @@
     SNOPT_DATA=... python -m benchmarks.theory horizon --tasks cifar10 --optimizer snopt
     python -m benchmarks.theory horizon --plot          # the picture and the table in the docs
 
-Four arms start from the same weights and see the same batches: T fixed to where it starts, the
-second-order feedback policy and the first-order baseline, with the penalties of the authors'
-scripts, and HorizonOptimizer with its defaults. They take turns batch by batch, so that whatever
-else the machine does falls on all of them alike; times are CPU seconds. Adam, or SNOpt with its
-default settings, trains the parameters. Model and data are those of the laboratory's recipes, the
-model narrower.
+The item ``adap-t1`` of ``snopt paper`` with a narrower model and one more arm. Four arms start from
+the same weights and see the same batches: T fixed, the second-order feedback policy and the
+first-order baseline with the penalties of the authors' scripts, and HorizonOptimizer with its
+defaults. Times are CPU seconds. Adam, or SNOpt with its default settings, trains the parameters.
+Accuracies are on test images.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from dataclasses import dataclass, field, replace
+import tempfile
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from benchmarks.files import DOCS, RESULTS, environment, put, read, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure, write
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
-from snopt.lab.paper.curves import clean
+from snopt.lab.paper.curves import clean, legend
 from snopt.lab.paper.items.horizon import PENALTIES
 from snopt.lab.recipes import recipe
-from snopt.lab.recipes.build import build_parts, build_task
+from snopt.lab.recipes import run as train
+from snopt.lab.report.read import read_run
 from snopt.lab.table import markdown
-from snopt.lab.train import Parts, Task
-from snopt.lab.train.run import evaluate
-from snopt.lab.train.seeding import Order
-from snopt.lab.train.step import Update
 
 ARMS: dict[str, HorizonPolicy] = {
     "fixed": "fixed", "feedback": "feedback", "gradient": "gradient", "defaults": "feedback",
 }  # fmt: skip
 TASKS = {"mnist": "MNIST", "cifar10": "CIFAR-10 (part)"}
-#: Iterations that one point of a curve stands for.
+#: Iterations between two points of a curve.
 EVERY = 25
+MEANS = ("nfe_forward", "nfe_backward", "loss")
 TESTED = 2000
 
 
@@ -55,83 +52,62 @@ def configured(
         horizon = replace(horizon, lr=args.horizon_lr, penalty=PENALTIES[start], every=args.every)
     return replace(
         config,
-        data=replace(config.data, test_examples=TESTED),
+        # All training images; evaluated on test images along the run.
+        data=replace(config.data, hold_out=False, valid_examples=TESTED, test_examples=0),
         model=replace(config.model, width=args.width),
         solver=replace(config.solver, horizon=start),
         optimizer=OptimizerConfig(args.optimizer, lr=args.lr),
-        train=replace(config.train, seed=seed, batch_size=args.batch),
+        train=replace(
+            config.train,
+            seed=seed,
+            batch_size=args.batch,
+            iterations=args.iterations,
+            epochs=None,
+            evaluate_every=min(EVERY, args.iterations),
+        ),
         horizon=horizon,
     )
 
 
-@dataclass
-class Arm:
-    """A model in training, and its curve."""
-
-    task: Task
-    parts: Parts
-    seconds: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    curve: list[dict[str, float]] = field(default_factory=list)
-
-    def train(self, batch: Any) -> None:
-        """Make one update."""
-        start = time.process_time()
-        loss, reason = Update(lambda b: self.task.loss(self.parts.model, b), self.parts)(batch)
-        self.seconds += time.process_time() - start
-        if reason is not None:
-            raise RuntimeError(f"no update at iteration {len(self.losses)}: {reason}")
-        self.losses.append(loss)
-
-    def record(self, iteration: int, seed: int) -> dict[str, float]:
-        """Append the means since the last record, and the accuracy now."""
-        block, count = self.parts.model.block, len(self.losses)
-        point = {
-            "iteration": iteration,
-            "horizon": block.horizon,
-            "seconds": self.seconds / count,
-            "nfe_forward": block.totals.nfe_forward / count,
-            "nfe_backward": block.totals.nfe_backward / count,
-            "loss": sum(self.losses) / count,
-        }
-        found = evaluate(self.task, self.parts.model, self.task.test, batch_size=500, seed=seed)
-        point["accuracy"] = 100.0 * found["accuracy"]
-        self.seconds, self.losses = 0.0, []
-        block.totals.reset()
-        self.curve.append(point)
-        return point
+def curve_of(folder: Path, start: float) -> list[dict[str, float]]:
+    """Read a run: means between two evaluations, and the accuracy."""
+    records = read_run(folder).records
+    spent = records.steps.table("cpu_seconds")
+    found, before = [], 0.0
+    for iteration, _, accuracy in records.split("valid").table("accuracy"):
+        if not iteration:
+            continue
+        tables = {name: records.steps.table(name) for name in ("horizon", *MEANS)}
+        since = {n: t[(t[:, 0] > before) & (t[:, 0] <= iteration), 2] for n, t in tables.items()}
+        seconds = np.diff(np.interp([before, iteration], [0, *spent[:, 0]], [0, *spent[:, 2]]))[0]
+        found.append(
+            {
+                "iteration": int(iteration),
+                "horizon": float(since["horizon"][-1]) if len(since["horizon"]) else start,
+                "seconds": float(seconds / (iteration - before)),
+                "accuracy": 100.0 * float(accuracy),
+                **{name: float(since[name].mean()) for name in MEANS},
+            }
+        )
+        before = iteration
+    return found
 
 
 def run(task: str, start: float, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Train the arms in turn."""
-    names = list(ARMS)
-    configs = {arm: configured(task, arm, start, seed, args) for arm in names}
-    data = build_task(configs["fixed"])
-    arms = {name: Arm(data, build_parts(c, data.train.spec)) for name, c in configs.items()}
-    order = Order(len(data.train), args.batch, seed)
-    for i in range(1, args.iterations + 1):
-        batch, turn = data.train.batch(order.indices(i - 1)), i % len(names)
-        for name in names[turn:] + names[:turn]:
-            arms[name].train(batch)
-        if i % EVERY == 0 or i == args.iterations:
-            for name, arm in arms.items():
-                p = arm.record(i, seed)
-                print(
-                    f"{task} {i:5d} {name:8} T {p['horizon']:.3f} {1e3 * p['seconds']:.0f} ms "
-                    f"nfe {p['nfe_forward']:.1f} {p['accuracy']:.1f}%",
-                    flush=True,
-                )
+    """Train the arms."""
+    curves = {}
+    for arm in ARMS:
+        with tempfile.TemporaryDirectory() as folder:
+            train(configured(task, arm, start, seed, args), folder)
+            curves[arm] = curve_of(Path(folder), start)
+        last = curves[arm][-1]
+        print(f"{task} {arm:8} T {last['horizon']:.3f} {last['accuracy']:.1f}%", flush=True)
     result = {
         "task": task,
         "start": start,
         "seed": seed,
         "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
-        "arms": {name: arm.curve for name, arm in arms.items()},
-        "updates": {
-            name: [record._asdict() for record in arm.parts.horizon.history]
-            for name, arm in arms.items()
-            if arm.parts.horizon is not None
-        },
+        "arms": curves,
     }
     return {**result, "summary": summary(result), "environment": environment()}
 
@@ -170,10 +146,10 @@ def by_task(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def plot(results: list[dict[str, Any]], path: Path) -> None:
-    """Means over seeds, and the range of the seeds around them."""
+def draw(figure: Any, results: list[dict[str, Any]]) -> None:
+    """Draw means over seeds, and the range of the seeds around them."""
     groups = by_task(results)
-    figure = Figure(figsize=(13, 2.8 * len(groups)), layout="constrained")
+    figure.set_size_inches(13, 2.8 * len(groups))
     axes = figure.subplots(len(groups), len(PANELS), squeeze=False)
     for row, (title, runs) in zip(axes, groups.items(), strict=True):
         for axis, (key, name) in zip(row, PANELS.items(), strict=True):
@@ -184,9 +160,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
                 low, high = values.min(0), values.max(0)
                 axis.fill_between(at, low, high, color=line.get_color(), alpha=0.15, lw=0)
             clean(axis, "iteration", name, title if axis is row[0] else "")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.savefig(path, dpi=130)
+    legend(figure, len(ARMS), "lower")
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -233,7 +207,7 @@ def main(chosen: argparse.Namespace) -> None:
     """Train, one seed, task and start after the other; or draw."""
     kept = read(chosen.out).get("runs", [])
     if chosen.plot:
-        plot(kept, DOCS / "theory" / "horizon.png")
+        save_figure(DOCS / "theory" / "horizon.png", partial(draw, results=kept), dpi=130)
         put(DOCS / "theory" / "horizon.md", {"images": table(kept)})
         return
     for seed, task, start in product(chosen.seeds, chosen.tasks, chosen.starts):

@@ -1,61 +1,51 @@
 """Peak memory of second-order methods as the problem grows (the paper's Table 2).
 
-Two figures a point: the most bytes of tensors alive at one time, and how far a process of its own
-grows while it computes derivatives once, less what the same method takes on a tiny problem. The
-second contains what the allocator holds on to. The field is ``linear -> tanh -> linear`` on d
-dimensions for a batch of points, so that m = batch * d and n = 2 (d^2 + d); the exponent is the
-slope of a straight line through the logarithms. Double precision, rk4.
+The item ``memory-comp`` of ``snopt paper`` with more methods, and with a second figure per point:
+beside the peak of live tensors, how far a fresh process grows while it computes derivatives once,
+less what the same method takes on a tiny problem. The second contains memory that the
+allocator keeps.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from benchmarks.files import RESULTS, environment, read, write
-from snopt.lab.paper.curves import clean
-from snopt.lab.paper.growth import AXES, METHODS, Size, slope
-from snopt.lab.paper.live_tensors import peak_megabytes
+from benchmarks.files import RESULTS, environment, read, save_figure, write
+from snopt.lab.paper.growth import AXES, METHODS, Size
+from snopt.lab.paper.items.storage import GROWING, ROWS, draw_growth, exponent, measure
 from snopt.lab.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.published import published
 
-#: What Table 2 says.
-CLAIMS = {
-    "m": {"Theorem 1": 2, "Proposition 2": 1, "SNOpt": 1, "first-order adjoint": 1},
-    "n": {"Theorem 1": 2, "Proposition 2": 1, "SNOpt": 1, "first-order adjoint": 1},
-    "R": {"Proposition 2": 1},
-    "steps": dict.fromkeys(("Theorem 1", "Proposition 2", "SNOpt", "first-order adjoint"), 0),
-}
 TINY = Size(4, 2, 1, 2)
 
 
-def megabytes(method: str, size: Size) -> float:
-    """How far a process of its own grows."""
-    sizes = map(str, size)
-    return in_fresh_process("benchmarks.theory", "memory", "--peak", method, *sizes)
+def peak(method: str, size: Size) -> float:
+    """Measure, in this process, how far it grows."""
+    return rise(partial(METHODS[method], size))
 
 
-def measure(axis: str, method: str, tiny: float, most: int | None) -> dict[str, Any]:
-    """Grow one size; megabytes of the process and of live tensors, and their exponents."""
-    points = []
-    for size in AXES[axis][method][:most]:
-        tensors = peak_megabytes(lambda size=size: METHODS[method](size))
-        points.append(
-            {
-                "x": size.along(axis),
-                "process": round(megabytes(method, size) - tiny, 3),
-                "tensors": round(tensors, 3),
-                **{name: size.along(name) for name in AXES},
-            }
-        )
-    found = {"points": points, "claimed": CLAIMS[axis].get(method), "tiny_process": round(tiny, 3)}
+def measure_both(axis: str, method: str, tiny: float, most: int | None) -> dict[str, Any]:
+    """Measure along an axis: megabytes of the process and of live tensors, and their exponents."""
+    sizes = AXES[axis][method][:most]
+    points = [
+        {
+            "x": point["x"],
+            "tensors": round(point["megabytes"], 3),
+            "process": round(in_fresh_process(peak, method, size) - tiny, 3),
+            **{name: size.along(name) for name in AXES},
+        }
+        for size, point in zip(sizes, measure(axis, {method: sizes})[method], strict=True)
+    ]
+    paper = published("table:memory-comp").value(
+        ROWS.get(method, ""), f"storage in {GROWING[axis]}"
+    )
+    found = {"points": points, "claimed": paper and paper.value, "tiny_process": round(tiny, 3)}
     for key in ("tensors", "process"):
-        xs, ys = [p["x"] for p in points], [p[key] for p in points]
-        found[f"{key}_exponent"] = round(slope(xs, ys), 3)
-        print(f"{axis:6} {method:22} {key:8} exponent {found[f'{key}_exponent']:5.2f}  {ys}")
+        found[f"{key}_exponent"] = round(exponent(points, key), 3)
+        print(f"{axis:6} {method:22} {key:8} exponent {found[f'{key}_exponent']:5.2f}")
     return found
 
 
@@ -63,62 +53,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--sizes", type=int, help="only the first so many; two at least")
+    parser.add_argument("--sizes", type=int, help="number of sizes per axis; at least two")
     parser.add_argument("--out", type=Path, default=RESULTS / "second_order_memory.json")
-    parser.add_argument("--plot", action="store_true", help="only the picture of what is kept")
-    parser.add_argument("--peak", nargs=5, metavar=("METHOD", "D", "BATCH", "R", "STEPS"))
+    parser.add_argument("--plot", action="store_true", help="only draw the stored results")
 
 
 def main(chosen: argparse.Namespace) -> None:
     """Measure along the axes, or draw."""
-    if chosen.peak:
-        method, *size = chosen.peak
-        print(json.dumps(rise(lambda: METHODS[method](Size(*map(int, size))))))
-        return
     kept = read(chosen.out) or {"axes": {}}
     if chosen.plot:
-        draw(kept, chosen.out.with_suffix(".png"))
+        save_figure(chosen.out.with_suffix(".png"), partial(draw, kept=kept))
         return
     tiny: dict[str, float] = {}
     for axis in chosen.axes:
         for method in (method for method in AXES[axis] if method in chosen.methods):
             if method not in tiny:
-                tiny[method] = megabytes(method, TINY)
-            found = measure(axis, method, tiny[method], chosen.sizes)
+                tiny[method] = in_fresh_process(peak, method, TINY)
+            found = measure_both(axis, method, tiny[method], chosen.sizes)
             kept["axes"].setdefault(axis, {})[method] = found
             write(chosen.out, {**kept, "environment": environment()})
 
 
-COLOURS = {
-    "Theorem 1": "tab:purple",
-    "Proposition 2": "tab:blue",
-    "SNOpt": "tab:orange",
-    "first-order adjoint": "0.4",
-    "Theorem 1, checkpoint": "tab:pink",
-    "product, backsolve": "tab:cyan",
-    "product, checkpoint": "tab:green",
-}
-
-
-def draw(kept: dict[str, Any], picture: Path) -> None:
-    """Megabytes over what grows, one panel an axis."""
-    figure = Figure(figsize=(15, 4.2), layout="constrained")
-    panels = figure.subplots(1, 4)
-    titles = {"m": "size of the state, m", "n": "number of parameters, n", "R": "rank R",
-              "steps": "number of steps"}  # fmt: skip
-    for panel, axis in zip(panels, AXES, strict=True):
-        for method, found in kept["axes"].get(axis, {}).items():
-            xs = [p["x"] for p in found["points"]]
-            label = f"{method}: {found['tensors_exponent']:.2f}"
-            for key, style in {"tensors": "o-", "process": ":"}.items():
-                ys = [p[key] for p in found["points"]]
-                named = label if key == "tensors" else None
-                panel.loglog(xs, ys, style, color=COLOURS[method], label=named)
-        clean(panel, titles[axis])
-        if axis in ("R", "steps"):
-            ticks = {"R": [4, 8, 16, 32, 64], "steps": [2, 8, 32]}[axis]
-            panel.set_xticks(ticks, map(str, ticks))
-            panel.minorticks_off()
-        panel.legend(title="fitted exponent", fontsize=8)
+def draw(figure: Any, kept: dict[str, Any]) -> None:
+    """Draw megabytes over each axis: tensors as lines, processes as dots."""
+    figure.set_size_inches(15, 4.2)
+    panels = figure.subplots(1, len(kept["axes"]), squeeze=False)[0]
+    for panel, (axis, methods) in zip(panels, kept["axes"].items(), strict=True):
+        points = {method: found["points"] for method, found in methods.items()}
+        draw_growth(panel, axis, points, tensors="o-", process=":")
+        panel.legend(fontsize=8)
     panels[0].set_ylabel("peak memory, MB: tensors (line), process (dots)")
-    figure.savefig(picture, dpi=110)

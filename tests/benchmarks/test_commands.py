@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from benchmarks import engine, optimizer, peers, theory
 from benchmarks.command import parse
+from benchmarks.files import DOCS
 
 pytest.importorskip("matplotlib")
 GROUPS = {"engine": engine, "optimizer": optimizer, "peers": peers, "theory": theory}
@@ -53,6 +55,8 @@ def test_command_runs_at_its_smallest_size(command, tmp_path, request):
     group, name = command.split()
     if command == "theory horizon":
         request.getfixturevalue("data_root")
+    if command == "peers page":
+        shutil.copy(DOCS / "peers.md", tmp_path)
     out = tmp_path / ("out.png" if name == "curves" else "out.json")
     flags = [word.format(out=out, folder=tmp_path) for word in SMALLEST[command].split()]
     module, chosen = parse(f"benchmarks.{group}", [name, *flags])

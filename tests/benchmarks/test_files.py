@@ -27,24 +27,18 @@ def stored_tables():
     pytest.importorskip("matplotlib")
     from benchmarks.engine import choosing, page
     from benchmarks.optimizer import scaling_fit
+    from benchmarks.peers import page as peers
 
+    engine = page.tables(read(RESULTS / "engine.json"), read(RESULTS / "memory.json"))
     return {
-        "benchmarks": page.tables(read(RESULTS / "engine.json"), read(RESULTS / "memory.json")),
-        "choosing": choosing.tables(read(RESULTS / "choosing.json")),
+        "peers": engine | peers.tables(read(RESULTS / "peers.json"), read(RESULTS / "growth.json")),
+        "solving": choosing.tables(read(RESULTS / "choosing.json")),
         "scaling": scaling_fit.tables(read(RESULTS / "scaling.json")),
     }
 
 
-@pytest.mark.parametrize("page", ["benchmarks", "choosing", "scaling"])
+@pytest.mark.parametrize("page", ["peers", "solving", "scaling"])
 def test_page_has_the_tables_of_its_results(page):
     text = (DOCS / f"{page}.md").read_text("utf-8")
     for table in stored_tables()[page].values():
         assert table in text
-
-
-def test_page_of_peers_is_the_one_that_its_results_make():
-    pytest.importorskip("matplotlib")
-    from benchmarks.peers.page import page
-
-    text = page(read(RESULTS / "peers.json"), read(RESULTS / "growth.json"), pictured=True)
-    assert text == (DOCS / "peers.md").read_text("utf-8")

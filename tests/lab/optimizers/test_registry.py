@@ -12,9 +12,9 @@ from snopt.adjoint import NeuralODE
 from snopt.base.errors import UnknownName
 from snopt.lab.config import OptimizerConfig
 from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
-from snopt.lab.optimizers.muon import MatrixMuon
+from snopt.lab.optimizers.wrapped import MatrixMuon
 from snopt.lab.recipes.catalogue import recipe
-from snopt.lab.recipes.run import experiment_of, lengthened, run
+from snopt.lab.recipes.run import experiment_of, run
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.train.step import needs_closure
 from snopt.models import ImageClassifier
@@ -116,9 +116,9 @@ def test_muon_goes_on_from_its_state_and_follows_a_schedule():
 @pytest.mark.parametrize("name", sorted({"lbfgs", "recursive", "soap", "singd"} & set(INSTALLED)))
 def test_a_run_goes_on_where_it_was_cut(tmp_path, name):
     config = recipe("digits", name, "smoke")
-    run(lengthened(config, 4, None), tmp_path / "whole")
-    run(lengthened(config, 2, None), tmp_path / "cut")
-    longer = lengthened(experiment_of(tmp_path / "cut"), 4, None)
+    run(with_settings(config, ["train.iterations=4"]), tmp_path / "whole")
+    run(with_settings(config, ["train.iterations=2"]), tmp_path / "cut")
+    longer = with_settings(experiment_of(tmp_path / "cut"), ["train.iterations=4"])
     assert run(longer, tmp_path / "cut", resume=True).iteration == 4
     whole, cut = (
         torch.load(tmp_path / folder / "checkpoints" / "step-00000004.pt", weights_only=True)

@@ -48,7 +48,7 @@ def test_the_checkpoint_adjoint_shows_singd_what_backpropagation_shows(keep):
         model = classifier(**solver)
         optimizer = StageSINGD(model, supported(model), 0.1)
         functional.cross_entropy(model(X), Y).backward()
-        inner = optimizer.singd
+        inner = optimizer.inner
         factors.append([m.to_dense() for f in (inner.H_Ks, inner.H_Cs) for m in f.values()])
         assert optimizer.calls[model.stem[0]] == 1
         assert optimizer.calls[model.block.field.first] > 5
@@ -64,7 +64,7 @@ def test_the_factor_of_inputs_is_a_mean_over_calls(monkeypatch):
     model.block.field.second.register_forward_pre_hook(lambda m, a: inputs.append(a[0].detach()))
     functional.cross_entropy(model(X), Y).backward()
     found = {}
-    monkeypatch.setattr(optimizer.singd, "step", lambda: found.update(optimizer.singd.H_Ks))
+    monkeypatch.setattr(optimizer.inner, "step", lambda: found.update(optimizer.inner.H_Ks))
     optimizer.step()
     assert len(inputs) == 8
     patches = torch.cat([functional.unfold(x, 3, padding=1) for x in inputs])
@@ -89,7 +89,7 @@ def test_singd_learns_and_goes_on_from_its_state(tmp_path):
         learn(model, optimizer, 10)
     for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(a, b)
-    assert second.singd.param_groups[0]["lr"] == 0.01
+    assert second.inner.param_groups[0]["lr"] == 0.01
 
 
 @pytest.mark.usefixtures("_installed")

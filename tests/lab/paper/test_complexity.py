@@ -9,7 +9,7 @@ from snopt.lab.paper import iterations
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.items.complexity import COMPLEXITY, configs_of
 from snopt.lab.paper.iterations import Trainer, measure_iterations, time_rounds
-from snopt.lab.paper.suite import run_item
+from snopt.lab.paper.queue import run_item
 from snopt.lab.recipes.build import build_task
 from snopt.lab.recipes.catalogue import recipe
 
@@ -35,7 +35,7 @@ def test_a_batch_without_a_finite_loss_is_not_measured():
     config = recipe("digits", "adam", "smoke")
     task = build_task(config)
     batch = replace(task.train.tensors, x=torch.full_like(task.train.tensors.x, torch.nan))
-    with pytest.raises(RuntimeError, match="no iteration to measure"):
+    with pytest.raises(RuntimeError, match="cannot be measured"):
         Trainer(config, task, "cpu").iterate(batch)
 
 
@@ -73,8 +73,8 @@ def test_the_step_is_a_part_of_the_iteration():
 def test_the_item_runs(tmp_path, monkeypatch):
     asked = []
 
-    def pretend(module, path):
-        asked.append(module)
+    def pretend(function, config, task):
+        asked.append(function)
         return 100.0 + 10.0 * len(asked)
 
     monkeypatch.setattr(iterations, "in_fresh_process", pretend)

@@ -31,5 +31,5 @@ def test_what_differs_is_said(tmp_path):
     for notes in (full, cpu):
         assert "the paper prints none" in notes
         assert "above 0.1" in notes
-    assert "next: 50." in full
-    assert "next: 10 (paper: 50 to 100" in cpu
+    assert "of t1: 50." in full
+    assert "of t1: 10 (paper: 50 to 100" in cpu

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from snopt.lab.cli.main import main
-from snopt.lab.paper import ITEMS, Space, find, published, run_item, state
+from snopt.lab.paper import ITEMS, Result, Space, Table, find, published, run_item, state
+from snopt.lab.paper.page import write_page, write_result
 from snopt.lab.paper.queue import pending
 
 LABELS = [
@@ -36,6 +37,7 @@ LABELS = [
     "table:resnet",
     "table:batch",
     "table:hyper",
+    "coro:4",
 ]
 
 
@@ -119,6 +121,21 @@ def test_a_page_keeps_what_was_measured_elsewhere_and_shows_remarks(tmp_path):
     after = (tmp_path / "results.md").read_text()
     assert after.replace("\n\nA remark.", "").replace("\n\nOn all.", "") == before
     assert after.index("On all.") < after.index("## Test performance") < after.index("A remark.")
+
+
+def test_a_long_table_is_folded_on_the_page_and_a_grid_left_out(tmp_path):
+    space, page = Space(tmp_path / "out", "smoke"), tmp_path / "results.md"
+    for name, count in (("accu", 40), ("batch", 3), ("hyper", 3)):
+        table = Table(f"Table of {name}.", ["a", "b"], [["x", "y"]] * count)
+        write_result(ITEMS[name], space, Result([table]))
+    write_page(space, page)
+    text = page.read_text()
+    assert text.count("<details") == 1
+    assert "<summary>Table of accu.</summary>" in text
+    assert "Table of batch." in text
+    assert "Table of hyper." not in text
+    assert (tmp_path / "results" / "hyper.json").exists()
+    assert "<details" not in (space.output("accu") / "table.md").read_text()
 
 
 def test_an_unknown_item_is_answered_with_the_nearest(capsys):

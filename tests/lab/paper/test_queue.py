@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from dataclasses import replace
 
 import pytest
 
+from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.paper import jobs as jobs_module
 from snopt.lab.paper import queue, version
-from snopt.lab.paper.item import Space
+from snopt.lab.paper.item import Item, Result, Space
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.queue import duration, jobs_of, left_text, pending, work
 from snopt.lab.paper.scales import configuration
@@ -76,24 +78,68 @@ def test_records_of_other_settings_are_set_aside_and_made_again(tmp_path):
 def test_records_of_other_code_are_stale(tmp_path, monkeypatch):
     item, space = fake_item(tmp_path), Space(tmp_path, "smoke")
     quietly(item, space)
-    monkeypatch.setattr(version, "code_version", lambda: "another")
+    monkeypatch.setattr(version, "code_version", lambda names: "another")
     assert len(pending([item], space)) == COUNT // 2
 
 
 def test_the_version_of_the_code_ignores_comments_and_docstrings(tmp_path):
     def version_of(text):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        for name in version.CODE:
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("") if path.suffix else path.mkdir()
+        (folder / "optim").mkdir(parents=True)
         (folder / "optim" / "rule.py").write_text(text)
-        return version.code_version(folder)
+        return version.code_version(("optim",), folder)
 
     plain = version_of("def f(x):\n    return x + 1\n")
     assert version_of('"""Doc."""\ndef f(x):\n    """Add."""\n    return x + 1  # one\n') == plain
     assert version_of("def f(x):\n    return x + 2\n") != plain
     assert len(plain) == 12
+
+
+def test_a_stamp_covers_what_a_training_uses_and_nothing_else(tmp_path):
+    shutil.copytree(version.PACKAGE, tmp_path / "snopt", ignore=shutil.ignore_patterns("*.pyc"))
+    adam, snopt = (configuration("mnist", name, "cpu") for name in ("adam", "snopt"))
+    learned = replace(adam, horizon=replace(adam.horizon, policy="feedback"))
+
+    def stale_after(file):
+        """Who is stale after a change of a file."""
+        path = tmp_path / "snopt" / file
+        text = path.read_text()
+        configs = {"adam": adam, "snopt": snopt, "learned": learned}
+
+        def versions():
+            version.code_version.cache_clear()
+            package = tmp_path / "snopt"
+            return {
+                n: version.code_version(version.code_of(c), package) for n, c in configs.items()
+            }
+
+        before = versions()
+        path.write_text(text + "\nchanged = 1\n")
+        after = versions()
+        path.write_text(text)
+        return {name for name in configs if before[name] != after[name]}
+
+    everybody = {"adam", "snopt", "learned"}
+    assert stale_after("ode/step.py") == everybody
+    assert stale_after("lab/train/step.py") == everybody
+    assert stale_after("lab/data/images.py") == everybody
+    assert stale_after("lab/optimizers/registry.py") == everybody
+    assert stale_after("optim/rules.py") == {"snopt"}
+    assert stale_after("second_order/terminal.py") == {"snopt", "learned"}
+    assert stale_after("horizon/policy.py") == {"learned"}
+    for file in ("lab/train/listeners.py", "lab/optimizers/wrapped.py", "second_order/low_rank.py"):
+        assert "adam" not in stale_after(file)
+        assert "snopt" not in stale_after(file)
+    assert stale_after("lab/report/html.py") == stale_after("lab/cli/main.py") == set()
+
+
+def test_every_optimizer_has_its_code_listed():
+    assert set(version.METHODS) == set(OPTIMIZERS)
+
+
+def test_a_stamp_that_covers_nothing_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        version.code_version(("optimm",), tmp_path)
 
 
 def test_a_stale_training_starts_over(tmp_path):
@@ -130,20 +176,24 @@ def test_what_is_left_is_told_with_an_estimate(tmp_path):
 def test_a_run_is_estimated_by_those_of_its_task_and_optimizer(tmp_path):
     config = configuration("circle", "adam", "smoke")
 
-    def job(name, spent, **settings):
-        made = Training(replace(config, **settings), tmp_path / name)
-        object.__setattr__(made, "done", lambda: spent is not None)
-        object.__setattr__(made, "spent", lambda: spent)
-        return made
+    class Known(Training):
+        def done(self):
+            return self.spent() is not None
 
-    longer = replace(config.train, iterations=6)
-    sgd = configuration("circle", "sgd", "smoke").optimizer
-    known = [job("a", 3.0), job("b", 30.0, optimizer=sgd)]
-    assert queue._forecast(job("c", None, train=longer), known) == 6.0
-    assert queue._forecast(job("d", None, optimizer=sgd), known) == 30.0
-    soap = replace(config.optimizer, name="soap")
-    assert queue._forecast(job("e", None, optimizer=soap), known) == 16.5
-    assert queue._forecast(job("f", None), []) is None
+        def spent(self):
+            return {"a": 3.0, "b": 30.0}.get(self.folder.name)
+
+    def left(**settings):
+        """The estimate for one more run beside two that took 3 and 30 seconds."""
+        sgd = configuration("circle", "sgd", "smoke").optimizer
+        names = {"a": {}, "b": {"optimizer": sgd}, "c": settings}
+        jobs = [Known(replace(config, **s), tmp_path / name) for name, s in names.items()]
+        item = Item("known", (), "Known", lambda space: jobs, lambda space: Result([]))
+        return left_text([item], Space(tmp_path, "smoke")).partition("about ")[2]
+
+    assert left(train=replace(config.train, iterations=6)) == "6 s"
+    assert left(optimizer=configuration("circle", "sgd", "smoke").optimizer) == "30 s"
+    assert left(optimizer=replace(config.optimizer, name="soap", lr=2.0)) == "16 s"
 
 
 def test_a_worker_whose_parent_is_gone_asks_the_training_to_stop(monkeypatch):

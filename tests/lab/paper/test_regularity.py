@@ -8,7 +8,7 @@ import torch
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.items.regularity import REGULARITY, block_and_state, jobs, measure
 from snopt.lab.paper.jobs import Measurement, Training
-from snopt.lab.paper.suite import run_item
+from snopt.lab.paper.queue import run_item
 from snopt.lab.recipes.build import build_parts, build_task
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.run import run

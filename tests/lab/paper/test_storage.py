@@ -5,8 +5,8 @@ import torch
 from snopt.lab.paper.growth import Size, first_order, proposition_2
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.items.storage import STORAGE
-from snopt.lab.paper.live_tensors import peak_megabytes
-from snopt.lab.paper.suite import run_item
+from snopt.lab.paper.peak import peak_megabytes
+from snopt.lab.paper.queue import run_item
 
 
 def test_the_item_finds_the_papers_powers(tmp_path):

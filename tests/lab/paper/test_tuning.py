@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from snopt.lab.paper.arms import main_arms, trainings
+from snopt.lab.paper.arms import main_arms, trainings, tuned_arms
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import Training, failure
 from snopt.lab.paper.scales import configuration
@@ -32,10 +32,7 @@ def pretend(job: Training, value: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("task", "values", "kept"),
-    [
-        ("mnist", (0.5, 0.9, None, 0.7, 0.6), (1, 3)),
-        ("circle", (1.5, None, 0.7, 0.9, 2.0), (2, 3)),
-    ],
+    [("mnist", (0.5, 0.9, None, 0.7, 0.6), (1, 3)), ("circle", (1.5, None, 0.7, 0.9, 2.0), (2, 3))],
 )
 def test_halving_keeps_the_best_rates_and_tries_a_cosine_with_them(tmp_path, task, values, kept):
     space = Space(tmp_path, "cpu")
@@ -48,9 +45,14 @@ def test_halving_keeps_the_best_rates_and_tries_a_cosine_with_them(tmp_path, tas
     rates = [jobs[k].config.optimizer.lr for k in kept]
     finalists = [(job.config.optimizer.lr, job.config.optimizer.cosine) for job in jobs[5:]]
     length = configuration(task, "adam", "cpu").train.iterations
-    assert finalists == [(lr, cosine) for lr in rates for cosine in (None, length // 4)]
+    assert finalists == [(lr, cosine) for lr in rates for cosine in (None, length // 8)]
     assert all(job.ready for job in jobs)
-    assert {job.config.train.iterations for job in jobs[:5]} == {length // 8}
+    assert {job.config.train.iterations for job in jobs[:5]} == {length // 16}
+
+
+def test_short_runs_are_tuned_for_forty_and_eighty_updates_at_least(tmp_path):
+    jobs = tuning_jobs(Space(tmp_path, "cpu"), "articulary_word_recognition", "adam")
+    assert [job.config.train.iterations for job in jobs] == [40] * 5 + [80] * 4
 
 
 def test_the_best_finalist_chooses_rate_and_schedule(tmp_path):
@@ -64,7 +66,7 @@ def test_the_best_finalist_chooses_rate_and_schedule(tmp_path):
     assert waiting == ()
     assert config.optimizer.lr == finalists[1].config.optimizer.lr
     # Nothing else of the tuning runs is taken over: the chosen run is tested, and of full length.
-    assert config.optimizer.cosine == config.train.iterations == 2000
+    assert config.optimizer.cosine == config.train.iterations == 1500
     assert config == replace(configuration("mnist", "adam", "cpu"), optimizer=config.optimizer)
 
 
@@ -73,8 +75,19 @@ def test_snopt_is_compared_with_its_defaults_and_tuned(tmp_path):
     assert {"adam", "adamw", "sgd", "muon", "snopt_amortized", "snopt", "snopt_tuned"} <= set(arms)
     assert arms["snopt"].tuning == ()
     assert len(arms["snopt_tuned"].tuning) == len(arms["adam"].tuning) == 9
-    runs = trainings(Space(tmp_path, "cpu"), [arms["snopt"], arms["adam"]])
+    runs = trainings([arms["snopt"], arms["adam"]])
     assert [run.ready for run in runs] == [True, False] * 1 + [False, True] + [True, False]
+
+
+def test_methods_with_long_steps_make_fewer_updates_along_a_cosine_that_ends_with_them(tmp_path):
+    space = Space(tmp_path, "cpu")
+    for _ in range(2):
+        for job in tuning_jobs(space, "mnist", "lbfgs"):
+            if job.ready and not job.done():
+                pretend(job, 0.5 + 0.1 * (job.config.optimizer.cosine is not None))
+    [arm] = tuned_arms(space, "mnist", ("lbfgs",))
+    assert arm.tuning == ()
+    assert arm.config.optimizer.cosine == arm.config.train.iterations == 300
 
 
 def test_every_method_tries_as_many_rates():

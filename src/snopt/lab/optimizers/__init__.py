@@ -1,4 +1,4 @@
-"""The optimizers that runs can name: SNOpt's variants and the methods it is compared with."""
+"""The optimizers that runs can use: the variants of SNOpt and the methods it is compared with."""
 
 from snopt.lab.optimizers.registry import (
     OPTIMIZERS,

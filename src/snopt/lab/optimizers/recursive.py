@@ -9,6 +9,9 @@ be differentiated as often as one likes: each derivative adds one more solve on 
 about twice as long, that starts from the rounded result of the one before. This is the baseline
 that Theorem 1 is compared with. It is here to be measured; for derivatives of second order that
 are to be used, see :mod:`snopt.second_order.products`, or ``adjoint="direct"``.
+
+Functions of ``snopt`` take it as ``adjoint=Recursive()``; :func:`recursive_adjoint` switches the
+blocks of an existing model.
 """
 
 from __future__ import annotations
@@ -26,50 +29,46 @@ from snopt.adjoint.blocks import blocks_of
 from snopt.adjoint.request import Adjoint, Request
 from snopt.base.errors import GradientError
 from snopt.base.packing import Packing
-from snopt.base.types import State, TensorField
+from snopt.base.types import TensorField
 from snopt.ode.blackbox import solve_black_box
 from snopt.ode.settings import Settings
 from snopt.ode.solution import Solution, SolveStats
-from snopt.second_order.flat_problem import FlatProblem, TerminalCost, Times
 
-__all__ = ["Switched", "recursive_adjoint", "recursive_gradient", "recursive_hessian_product"]
+__all__ = ["Recursive", "Switched", "adjoint_field", "recursive_adjoint"]
 
 
 class Switched:
-    """Blocks that had their adjoint changed; a ``with`` statement changes it back at its end."""
+    """Blocks whose adjoint was replaced; a ``with`` statement restores it at its end."""
 
     def __init__(self, adjoints: list[tuple[NeuralODE, Adjoint]]) -> None:
-        """Remember what the blocks did before."""
         self._adjoints = adjoints
 
     def remove(self) -> None:
-        """Give every block its own adjoint again."""
+        """Restore the adjoint of every block."""
         for block, adjoint in self._adjoints:
             block.adjoint = adjoint
 
     def __enter__(self) -> Switched:
-        """Enter a ``with`` statement."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Undo the change."""
         self.remove()
 
 
 def recursive_adjoint(model: nn.Module) -> Switched:
-    """Have every :class:`snopt.NeuralODE` of a model differentiated by the recursive adjoint.
+    """Switch every :class:`snopt.NeuralODE` of a model to the recursive adjoint.
 
-    From now on, ``create_graph=True`` works on the whole model, as often as one likes, and each
-    derivative of a block is an ODE of its own. Solver, tolerances and parameters stay.
+    Afterwards ``create_graph=True`` works on the whole model to any order; each derivative of a
+    block is one more ODE. Solver, tolerances and parameters stay the same.
 
     Args:
-        model: The model, or a block.
+        model: a model, or a block.
 
     Returns:
-        A handle: ``handle.remove()``, or the end of a ``with`` statement, undoes it.
+        A handle; ``handle.remove()`` or the end of a ``with`` statement restores the adjoints.
 
     Raises:
-        ValueError: A block whose solver has no meaning on the augmented states.
+        ValueError: the solver of a block cannot integrate the augmented states.
 
     Example:
         >>> block = NeuralODE(nn.Linear(2, 2))
@@ -90,126 +89,40 @@ def recursive_adjoint(model: nn.Module) -> Switched:
     return switched
 
 
-def recursive_gradient(
-    field: nn.Module, x0: State, times: Times, terminal_cost: TerminalCost, **solver: Any
-) -> Tensor:
-    """The gradient in the parameters by the adjoint method as first published.
-
-    Args:
-        field: F, a module with ``forward(t, x)``.
-        x0: Initial state, flattened to m entries.
-        times: ``(t0, t1)``.
-        terminal_cost: From the state at t1 to a number.
-        **solver: ``method``, ``rtol``, ``atol``, ``options``.
-
-    Returns:
-        The gradient, ``[n]``.
-
-    Example:
-        >>> class Field(nn.Module):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.linear = nn.Linear(2, 2)
-        ...     def forward(self, t, x):
-        ...         return self.linear(x)
-        >>> recursive_gradient(Field(), torch.ones(2), (0.0, 1.0), lambda x: x.sum()).shape
-        torch.Size([6])
-    """
-    problem = FlatProblem.of(field, x0, times, terminal_cost)
-    u = problem.u.clone().requires_grad_()
-    return _gradient(problem, _settings(**solver), u, create_graph=False)
-
-
-def recursive_hessian_product(
-    field: nn.Module,
-    x0: State,
-    times: Times,
-    terminal_cost: TerminalCost,
-    v: Tensor,
-    **solver: Any,
-) -> Tensor:
-    """The Hessian in the parameters times vectors, by the adjoint of the adjoint.
-
-    Args:
-        field: F, a module with ``forward(t, x)``.
-        x0: Initial state, flattened to m entries.
-        times: ``(t0, t1)``.
-        terminal_cost: From the state at t1 to a number.
-        v: One vector ``[n]`` or several ``[k, n]``; each takes a solve of its own.
-        **solver: ``method``, ``rtol``, ``atol``, ``options``.
-
-    Returns:
-        The products, shaped as ``v``.
-
-    Example:
-        >>> class Growth(nn.Module):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.u = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-        ...     def forward(self, t, x):
-        ...         return self.u * x
-        >>> x0 = v = torch.ones(1, dtype=torch.float64)
-        >>> cost = lambda x: 0.5 * x.square().sum()
-        >>> round(recursive_hessian_product(Growth(), x0, (0.0, 1.0), cost, v).item(), 5)
-        2.0
-    """
-    problem = FlatProblem.of(field, x0, times, terminal_cost)
-    u = problem.u.clone().requires_grad_()
-    gradient = _gradient(problem, _settings(**solver), u, create_graph=True)
-    rows = [
-        torch.autograd.grad(gradient, u, row, retain_graph=True)[0]
-        for row in v.detach().to(u).reshape(-1, problem.n)
-    ]
-    return torch.stack(rows).reshape(v.shape)
-
-
-def _settings(
-    method: str = "dopri5",
-    rtol: float = 1e-7,
-    atol: float = 1e-9,
-    options: dict[str, Any] | None = None,
-) -> Settings:
-    return Settings.parse(method, rtol, atol, options)
-
-
-def _gradient(problem: FlatProblem, settings: Settings, u: Tensor, *, create_graph: bool) -> Tensor:
-    """The gradient in u, itself differentiable if asked."""
-    with torch.enable_grad():
-        solve = _Solve(
-            field=lambda t, x: problem.F(t, x, u),
-            packing=Packing.of(problem.x0),
-            times=(problem.t0, problem.t1),
-            settings=settings,
-        )
-        cost = problem.terminal(_RecursiveSolve.apply(solve, problem.x0, u))
-        return torch.autograd.grad(cost, u, create_graph=create_graph)[0]
-
-
 class Recursive(Adjoint):
-    """An adjoint whose backward pass is a solve that can be differentiated again."""
+    """An adjoint whose backward pass is a solve that can be differentiated again.
+
+    Example:
+        >>> from snopt.adjoint import odeint
+        >>> u = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+        >>> x1 = odeint(lambda t, x: u * x, torch.ones(1, dtype=torch.float64), (0.0, 1.0),
+        ...             adjoint=Recursive(), adjoint_params=(u,), rtol=1e-9)[-1]
+        >>> (g,) = torch.autograd.grad(x1.sum(), u, create_graph=True)
+        >>> (h,) = torch.autograd.grad(g, u)        # the second derivative of exp(u)
+        >>> round(h.item(), 5)
+        1.64872
+    """
 
     name = "recursive"
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve with the recursive adjoint.
-
-        Each interval between two requested times is a solve of its own.
+        """Solve the ODE; each interval between two requested times is a separate solve.
 
         Args:
-            request: The solve.
-            x0: Packed initial state.
-            params: Parameters to differentiate for.
+            request: the solve.
+            x0: packed initial state.
+            params: parameters to differentiate with respect to.
 
         Returns:
             States at the requested times, the initial one first.
 
         Raises:
-            GradientError: Somebody wants to observe the path.
+            GradientError: an observer wants the nodes of the path.
         """
         if request.observer is not None:
             raise GradientError(
-                "the recursive adjoint tells no observer of its path, and SNOpt or "
-                "HorizonOptimizer has set one; choose another adjoint for them"
+                "the recursive adjoint reports no quadrature nodes, but SNOpt or HorizonOptimizer "
+                "observes this block; choose another adjoint for them"
             )
         forward: list[SolveStats] = []
         states, first_step = [x0], request.first_step
@@ -230,15 +143,15 @@ class Recursive(Adjoint):
 
 
 def adjoint_field(F: TensorField, shape: torch.Size, params: Sequence[Tensor]) -> TensorField:
-    """The augmented field G of the module's docstring, differentiable again.
+    """Return the augmented field G of the module's docstring, which can be differentiated again.
 
     Args:
-        F: A field on states of a shape.
-        shape: The shape.
-        params: What F depends on besides; leaves that require a gradient.
+        F: field on states of shape ``shape``.
+        shape: shape of the state.
+        params: leaves that F depends on and that require a gradient.
 
     Returns:
-        A field on states ``(x, a, g)`` laid end to end.
+        A field on the concatenated state ``(x, a, g)``.
 
     Example:
         >>> u = torch.tensor([3.0], requires_grad=True)
@@ -266,7 +179,7 @@ def adjoint_field(F: TensorField, shape: torch.Size, params: Sequence[Tensor]) -
 
 @dataclass(frozen=True)
 class _Solve:
-    """A field, from one time to another, by a solver."""
+    """A field, an interval and a solver."""
 
     field: TensorField
     packing: Packing
@@ -277,7 +190,6 @@ class _Solve:
     took_backward: Callable[[SolveStats], object] = lambda stats: None
 
     def run(self, x: Tensor) -> Solution:
-        """Solve from a packed state."""
         settings = self.settings
         if settings.black_box:
             return solve_black_box(settings, self.field, x, self.times, self.packing)
@@ -287,7 +199,7 @@ class _Solve:
     def adjoint(
         self, shape: torch.Size, params: Sequence[Tensor], first_step: float | None
     ) -> _Solve:
-        """The solve that is this one's gradient; every part is held to the tolerance by itself."""
+        """Return the solve that is the gradient of this one; each part meets the tolerance."""
         sizes = (*self.packing.sizes * 2, sum(param.numel() for param in params))
         return _Solve(
             field=adjoint_field(self.field, shape, params),
@@ -305,18 +217,16 @@ class _RecursiveSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, solve: _Solve, x: Tensor, *params: Tensor) -> Tensor:
-        """Solve without a tape."""
         solution = solve.run(x)
         solve.took(solution.stats)
         x1 = solution.states[-1]
-        # The way back opens with the step that the way there ended with.
+        # The backward solve starts with the last step size of the forward one.
         ctx.solve, ctx.step = solve, solution.stats.last_step
         ctx.save_for_backward(x1, *params)
         return x1
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """Solve the augmented field back to the start."""
         x1, *params = ctx.saved_tensors
         m, sizes = x1.numel(), [param.numel() for param in params]
         start = torch.cat([x1.reshape(-1), gradients[0].reshape(-1), x1.new_zeros(sum(sizes))])
@@ -328,31 +238,22 @@ class _RecursiveSolve(torch.autograd.Function):
 
 
 def _check(block: NeuralODE) -> None:
-    """Refuse what a solver of the user's states cannot mean for the augmented ones."""
     settings = block._settings
+    reason = None
     if block.adjoint.name == "reversible":
-        raise ValueError(
-            "a block has adjoint='reversible': its leapfrog is an adjoint of its own; for the "
-            "recursive one choose another method, such as dopri5"
+        reason = "adjoint='reversible' has a leapfrog of its own; choose a method such as dopri5"
+    elif not all(isinstance(tol, int | float) for tol in (settings.rtol, settings.atol)):
+        reason = (
+            f"rtol={settings.rtol}, atol={settings.atol} do not fit the augmented state; give one "
+            "number for all components"
         )
-    if not all(isinstance(tol, int | float) for tol in (settings.rtol, settings.atol)):
-        raise ValueError(
-            f"rtol={settings.rtol}, atol={settings.atol}: the states of a recursive adjoint have "
-            "parts of their own; give one number for all"
-        )
-    if settings.grid_constructor is not None:
-        raise ValueError(
-            "a grid_constructor is for the times of one solve, and a recursive adjoint makes many; "
-            "use options={'step_size': ...}"
-        )
+    elif settings.grid_constructor is not None:
+        reason = "grid_constructor fits one solve only; use options={'step_size': ...}"
+    if reason:
+        raise ValueError(f"the recursive adjoint cannot use this block: {reason}")
 
 
 def _added(counts: Sequence[SolveStats]) -> SolveStats:
-    """The counts of consecutive solves as those of one."""
-    total = replace(counts[0], last_step=counts[-1].last_step)
-    for stats in counts[1:]:
-        total.nfe_forward += stats.nfe_forward
-        total.accepted += stats.accepted
-        total.rejected += stats.rejected
-        total.solves += stats.solves
-    return total
+    names = ("nfe_forward", "accepted", "rejected", "solves")
+    sums = {name: sum(getattr(stats, name) for stats in counts) for name in names}
+    return replace(counts[0], last_step=counts[-1].last_step, **sums)

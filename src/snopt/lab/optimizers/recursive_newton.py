@@ -1,23 +1,23 @@
-r"""Newton's method on products through the recursive adjoint (the baseline of ``fig:recur-adj``).
+r"""Newton's method with Hessian products from the recursive adjoint (``fig:recur-adj``).
 
 The paper compares SNOpt with an optimizer that takes its second derivatives from the recursive
-adjoint, and does not say how it turns them into a step. What the recursion gives are products of
-the Hessian H with vectors, so the choice here is the usual one for products, truncated Newton: a
-step d solves
+adjoint, and does not say how it turns them into a step. The recursion provides products of
+the Hessian H with vectors, so this module uses the standard method for products, truncated Newton:
+a step d solves
 
 .. math:: (H + \lambda I)\, d = -g
 
-by a few conjugate gradients, each of which is one product: the adjoint ODE of the adjoint ODE. H
-is the Hessian of the whole model on the batch, not positive; conjugate gradients end where they
-meet negative curvature. The damping follows the rule of Levenberg and Marquardt: it grows when
-the loss fell by less than a quarter of what the quadratic model foretold, and shrinks above three
-quarters. A step that raises the loss of its batch is not made.
+by a few conjugate-gradient iterations with one product each: the adjoint ODE of the adjoint ODE. H
+is the Hessian of the whole model on the batch and may be indefinite; conjugate gradients stop at
+negative curvature. The damping follows the rule of Levenberg and Marquardt: it grows when the loss
+fell by less than a quarter of what the quadratic model predicts, and shrinks above three quarters.
+A step that raises the loss of its batch is not made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -27,27 +27,28 @@ from torch.overrides import TorchFunctionMode
 
 from snopt.base.distributed import joined
 from snopt.base.errors import SolveError
+from snopt.second_order.terminal import leaves_of
 
 __all__ = ["RecursiveNewton", "conjugate_gradients"]
 
 FORCING = 0.1
-"""Conjugate gradients end when the residual has fallen to this part of the gradient."""
+"""Conjugate gradients stop when the residual is below this fraction of the gradient."""
 GROW, SHRINK, REFUSED = 1.5, 1 / 1.5, 4.0
-"""What the damping is multiplied by: after a poor step, a good one, one that was not made."""
+"""Factors of the damping after a poor, a good and a rejected step."""
 
 
 class RecursiveNewton(Optimizer):
-    """Truncated Newton on a whole model; ``step`` takes a closure, as that of LBFGS.
+    """Truncated Newton for a whole model; ``step`` requires a closure, as LBFGS does.
 
-    The closure is written as for any optimizer: it clears the gradients, calls ``backward`` and
-    returns the loss. During a step it runs twice, with its ``backward`` differentiable the first
-    time and left out the second, which only looks at the loss of the new parameters. The model's
-    blocks have to be switched to an adjoint that can be differentiated again:
-    :func:`snopt.lab.optimizers.recursive.recursive_adjoint`, or ``adjoint="direct"``.
+    The closure clears the gradients, calls ``backward`` and returns the loss. A step runs it
+    twice: the first ``backward`` is differentiable, the second is skipped because only the loss at
+    the new parameters is needed. The blocks of the model need an adjoint that can be
+    differentiated again: :func:`snopt.lab.optimizers.recursive.recursive_adjoint`, or
+    ``adjoint="direct"``.
 
     Attributes:
-        products: Hessian-vector products made so far.
-        refused: Steps not made so far.
+        products: Hessian-vector products so far.
+        refused: rejected steps so far.
 
     Example:
         >>> from snopt import NeuralODE
@@ -77,18 +78,18 @@ class RecursiveNewton(Optimizer):
         cg_iterations: int = 8,
         weight_decay: float = 0.0,
     ) -> None:
-        r"""Make one.
+        r"""Create the optimizer.
 
         Args:
-            params: what to train.
-            lr: part of the Newton step to go.
-            damping: :math:`\lambda` to begin with; it is adapted, and part of the ``state_dict``.
-            cg_iterations: conjugate gradients, and so products, a step at most.
-            weight_decay: weight of half the parameters' squared norm in what is minimised.
+            params: parameters to train.
+            lr: fraction of the Newton step to take.
+            damping: initial :math:`\lambda`; it is adapted, and part of the ``state_dict``.
+            cg_iterations: maximum number of conjugate-gradient iterations, and so of products.
+            weight_decay: weight of half the squared norm of the parameters in the objective.
 
         Raises:
-            ValueError: A setting out of range, or several groups of parameters.
-            RuntimeError: Several processes train together.
+            ValueError: a setting is out of range, or there are several parameter groups.
+            RuntimeError: several processes train together.
         """
         for name, value in (("lr", lr), ("damping", damping), ("cg_iterations", cg_iterations)):
             if not 0 < value < math.inf:
@@ -108,16 +109,16 @@ class RecursiveNewton(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
-        """Make a step, or none if it would raise the loss.
+        """Take a step unless it would raise the loss.
 
         Args:
-            closure: clears the gradients, differentiates the loss by ``backward``, returns it.
+            closure: clears the gradients, calls ``backward`` and returns the loss.
 
         Returns:
             The loss before the step.
 
         Raises:
-            RuntimeError: The closure does not call ``backward``.
+            RuntimeError: the closure does not call ``backward``.
         """
         group = self.param_groups[0]
         params: list[nn.Parameter] = group["params"]
@@ -133,7 +134,8 @@ class RecursiveNewton(Optimizer):
         damping: float = group["damping"]
         decay: float = group["weight_decay"]
         u = _flat(params)
-        g = _flat(p.grad if p.grad is not None else torch.zeros_like(p) for p in params) + decay * u
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+        g = _flat(gradients) + decay * u
 
         def product(v: Tensor) -> Tensor:
             self.products += 1
@@ -143,7 +145,7 @@ class RecursiveNewton(Optimizer):
         # The residual knows the product with d: (H + λ) d = -g - residual.
         bend = float(d @ (-g - residual)) - damping * float(d @ d)
         change = lr * d
-        foretold = lr * float(g @ d) + 0.5 * lr**2 * bend
+        predicted = lr * float(g @ d) + 0.5 * lr**2 * bend
         penalty = decay * float(change @ (u + 0.5 * change))
         before = float(loss)
         _write(params, u + change)
@@ -154,14 +156,13 @@ class RecursiveNewton(Optimizer):
             raise
         if not after <= before:
             self._refuse(u)
-        elif after - before > 0.25 * foretold:
+        elif after - before > 0.25 * predicted:
             group["damping"] *= GROW
-        elif after - before < 0.75 * foretold:
+        elif after - before < 0.75 * predicted:
             group["damping"] *= SHRINK
         return loss
 
     def _refuse(self, u: Tensor) -> None:
-        """Go back to the parameters of before, and damp the next step more."""
         group = self.param_groups[0]
         _write(group["params"], u)
         group["damping"] *= REFUSED
@@ -171,16 +172,16 @@ class RecursiveNewton(Optimizer):
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor], b: Tensor, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Solve ``A d = b`` approximately, from zero.
+    """Solve ``A d = b`` approximately, starting from zero.
 
     Args:
-        product: from a vector to A times it; one that is not finite, or fails with a
-            :class:`~snopt.base.errors.SolveError`, is the last.
-        b: the right-hand side.
-        iterations: products at most.
+        product: maps a vector v to A v; the iteration stops at a product that is not finite or
+            fails with a :class:`~snopt.base.errors.SolveError`.
+        b: right-hand side.
+        iterations: maximum number of products.
 
     Returns:
-        d, and the residual ``b - A d``. If A bends downwards along b itself, d is b.
+        d and the residual ``b - A d``. If the curvature along b itself is negative, d is b.
 
     Example:
         >>> A, b = torch.diag(torch.tensor([1.0, 4.0])), torch.tensor([2.0, 4.0])
@@ -212,19 +213,15 @@ def conjugate_gradients(
 
 
 class _Differentiable(TorchFunctionMode):
-    """Makes ``loss.backward()`` leave gradients that can be differentiated again.
-
-    Torch asks the mode at every call of a tensor's method; all but ``backward`` pass.
-    """
+    """Replaces ``loss.backward()`` by one whose gradients can be differentiated again."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: For every ``backward`` the leaves it reached, and their gradients with a tape.
+        #: Per call of ``backward``: differentiable gradients by leaf.
         self.gradients: list[dict[Tensor, Tensor]] = []
         self._skip = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Take the place of ``backward``."""
         if func is not torch.Tensor.backward:
             return func(*args, **(kwargs or {}))
         if not self._skip:
@@ -232,8 +229,7 @@ class _Differentiable(TorchFunctionMode):
         return None
 
     def _backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss to its leaves; those with a tape are kept apart."""
-        leaves = list(_leaves(loss))
+        leaves = leaves_of(loss)
         found = torch.autograd.grad(loss, leaves, create_graph=True)
         self.gradients.append(dict(zip(leaves, found, strict=True)))
         for leaf, gradient in zip(leaves, found, strict=True):
@@ -241,7 +237,6 @@ class _Differentiable(TorchFunctionMode):
             leaf.grad = value if leaf.grad is None else leaf.grad + value
 
     def product(self, params: list[nn.Parameter], v: Tensor) -> Tensor:
-        """The Hessian in some of the leaves times a vector."""
         pieces = v.split([p.numel() for p in params])
         rows: dict[Tensor, Tensor] = dict(zip(params, pieces, strict=True))
         pairs = [
@@ -258,7 +253,7 @@ class _Differentiable(TorchFunctionMode):
         )
 
     def evaluate(self, closure: Callable[[], Any]) -> float:
-        """Ask for the loss alone; gradients stay as they are, those of others included."""
+        """Return the loss alone; all gradients keep their values."""
         leaves = {leaf: leaf.grad for gradients in self.gradients for leaf in gradients}
         self._skip = True
         try:
@@ -269,19 +264,6 @@ class _Differentiable(TorchFunctionMode):
         finally:
             for leaf, gradient in leaves.items():
                 leaf.grad = gradient
-
-
-def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """The leaves on a loss's tape."""
-    stack, visited = [loss.grad_fn], set()
-    while stack:
-        node = stack.pop()
-        if node is None or node in visited:
-            continue
-        visited.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            yield leaf
-        stack.extend(after for after, _ in node.next_functions)
 
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -1,7 +1,7 @@
-"""The registry of optimizers: adding one to recipes, sweeps, reports and flags is one entry here.
+"""The registry of optimizers: one entry adds an optimizer to recipes, sweeps, reports and flags.
 
-The rates are the paper's grid (``table:hyper``) for Adam, SGD and ``snopt_amortized``. The others
-are not in the paper: rules that scale like Adam get Adam's rates, the rest SGD's.
+The learning rates are the paper's grid (``table:hyper``) for Adam, SGD and ``snopt_amortized``.
+Optimizers beyond the paper use Adam's rates if their steps scale like Adam's, and SGD's otherwise.
 """
 
 from __future__ import annotations
@@ -24,25 +24,12 @@ from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import unknown
 from snopt.kronecker import KroneckerOptions
 from snopt.lab.config import OptimizerConfig
-from snopt.lab.optimizers.muon import MatrixMuon
 from snopt.lab.optimizers.recursive import recursive_adjoint
 from snopt.lab.optimizers.recursive_newton import RecursiveNewton
 from snopt.lab.optimizers.singd import StageSINGD, supported
+from snopt.lab.optimizers.wrapped import MatrixMuon
 from snopt.optim import SNOpt
 from snopt.optim.config import RULE_DEFAULTS
-
-__all__ = [
-    "OPTIMIZERS",
-    "PALETTE",
-    "Entry",
-    "color_index",
-    "find",
-    "grid",
-    "make_optimizers",
-    "make_schedulers",
-    "options",
-    "unused_settings",
-]
 
 Params: TypeAlias = list[nn.Parameter]
 Build: TypeAlias = Callable[[nn.Module, Params, OptimizerConfig], list[Optimizer]]
@@ -59,19 +46,19 @@ _FEW_NEWTON = (3e-2, 1e-1, 3e-1, 5e-1, 1.0)
 
 @dataclass(frozen=True)
 class Entry:
-    """An optimizer that runs can name.
+    """An optimizer that a run can use.
 
     Attributes:
-        label: Its name in tables and figures.
-        build: Makes the optimizers, from the model, the parameters to train and the settings.
-        lr: Learning rate on the paper's data sets, where the paper gives none.
-        small_lr: Learning rate on the small data sets (digits, two_moons, spirals).
-        weight_decay: Weight decay of the recipes.
-        rates: Learning rates of a sweep.
-        few_rates: Learning rates of a short search.
-        settings: Which optional settings of :class:`OptimizerConfig` it has.
-        makers: What its other settings are arguments of; see :func:`options`.
-        package: Package that it needs beyond torch.
+        label: name in tables and figures.
+        build: creates the optimizers from the model, the parameters to train and the settings.
+        lr: learning rate on the paper's data sets, where the paper gives none.
+        small_lr: learning rate on the small data sets (digits, two_moons, spirals).
+        weight_decay: weight decay of the recipes.
+        rates: learning rates of a sweep.
+        few_rates: learning rates of a short search.
+        settings: the optional settings of :class:`OptimizerConfig` that it supports.
+        makers: constructors that take its other settings; see :func:`options`.
+        package: required package beyond torch.
     """
 
     label: str
@@ -87,7 +74,7 @@ class Entry:
 
     @property
     def installed(self) -> bool:
-        """Whether the package that it needs is installed."""
+        """Whether the required package is installed."""
         return self.package is None or find_spec(self.package) is not None
 
 
@@ -100,7 +87,7 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     amortized = config.name == "snopt_amortized"
-    # In Algorithm 2 each refresh replaces the factors of the one before.
+    # In Algorithm 2 each refresh replaces the previous factors.
     curvature: dict[str, Any] = {"conv": config.conv}
     if amortized:
         curvature["averaging"] = 0.0
@@ -126,8 +113,6 @@ def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Op
 
 
 def _torch(maker: Callable[..., Optimizer], **defaults: Any) -> Build:
-    """Return a builder of an optimizer of torch's kind."""
-
     def build(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
         settings = {**defaults, **_given(momentum=config.momentum), **dict(config.options)}
         if "weight_decay" in inspect.signature(maker).parameters:
@@ -139,11 +124,15 @@ def _torch(maker: Callable[..., Optimizer], **defaults: Any) -> Build:
 
 def _muon(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     settings = _given(momentum=config.momentum, weight_decay=config.weight_decay)
-    # Muon's steps have the size of a rotation; a tenth of its rate suits Adam.
-    return [
-        MatrixMuon([p for p in params if p.dim() >= 2], config.lr, **settings),
-        torch.optim.Adam([p for p in params if p.dim() < 2], lr=0.1 * config.lr),
-    ]
+    muon = MatrixMuon([p for p in params if p.dim() >= 2], config.lr, **settings)
+    return _with_adam(muon, params, config)
+
+
+def _with_adam(first: Optimizer, params: Params, config: OptimizerConfig) -> list[Optimizer]:
+    """Train the other parameters with Adam, at a tenth of the rate."""
+    trained = {id(p) for group in first.param_groups for p in group["params"]}
+    others = [p for p in params if id(p) not in trained]
+    return [first, torch.optim.Adam(others, lr=0.1 * config.lr)] if others else [first]
 
 
 def _soap(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
@@ -160,16 +149,11 @@ def _recursive(model: nn.Module, params: Params, config: OptimizerConfig) -> lis
 
 def _singd(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     layers = {id(p) for p in supported(model)}
-    singd = StageSINGD(
-        model,
-        [p for p in params if id(p) in layers],
-        config.lr,
-        weight_decay=config.weight_decay,
-        **_given(momentum=config.momentum, damping=config.damping),
+    settings = _given(
+        momentum=config.momentum, damping=config.damping, weight_decay=config.weight_decay
     )
-    others = [p for p in params if id(p) not in layers]
-    # As with Muon, Adam trains the rest at a tenth of the rate.
-    return [singd, torch.optim.Adam(others, lr=0.1 * config.lr)] if others else [singd]
+    singd = StageSINGD(model, [p for p in params if id(p) in layers], config.lr, **settings)
+    return _with_adam(singd, params, config)
 
 
 # -------------------------------------------------------------------------------- entries
@@ -191,7 +175,7 @@ OPTIMIZERS: dict[str, Entry] = {
     "adamw": Entry(
         "AdamW",
         _torch(torch.optim.AdamW),
-        weight_decay=1e-2,  # torch's default: without weight decay it would be Adam
+        weight_decay=1e-2,  # torch's default; without weight decay it is Adam
         makers=(torch.optim.AdamW,),
     ),
     "sgd": Entry(
@@ -232,13 +216,13 @@ def find(name: str) -> Entry:
 PALETTE = (
     "#0072b2", "#3c9bd6", "#d55e00", "#b27d00", "#009e73", "#b8569a", "#6b7280", "#7b5ea7",
 )  # fmt: skip
-"""Colours of curves, which eyes that confuse red and green tell apart; also in report.css."""
+"""Colours of curves, distinguishable with red-green colour blindness; also in report.css."""
 
 
 def color_index(name: str) -> int | None:
-    """Return the place of an optimizer's colour, the same in every report; None if it is unknown.
+    """Return the index of an optimizer's colour, the same in every report; None if unknown.
 
-    Beyond the end of ``PALETTE`` colours come again, dashed.
+    Indices beyond the end of ``PALETTE`` repeat its colours, dashed.
 
     Example:
         >>> color_index("snopt"), color_index("my own")
@@ -248,7 +232,7 @@ def color_index(name: str) -> int | None:
 
 
 def grid(optimizer: str) -> list[dict[str, float]]:
-    """List the points of an optimizer's grid: settings by name.
+    """Return the grid of an optimizer as settings by name.
 
     Example:
         >>> points = grid("adam")
@@ -261,20 +245,20 @@ def grid(optimizer: str) -> list[dict[str, float]]:
 
 
 def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer]:
-    """Make the optimizers of a model.
+    """Create the optimizers of a model.
 
     Args:
-        model: The model, plain or wrapped for several processes.
-        config: Which optimizer, and its settings.
+        model: the model, plain or wrapped for several processes.
+        config: the optimizer and its settings.
 
     Returns:
         One optimizer, or several for different parameters: Muon and SINGD train matrices and leave
-        the rest to Adam, and ``rest_lr`` leaves everything outside vector fields to Adam.
+        the rest to Adam; ``rest_lr`` leaves everything outside vector fields to Adam.
 
     Raises:
-        UnknownName: There is no such optimizer.
-        ValueError: A setting is given that the optimizer does not have.
-        ImportError: The package of the optimizer is not installed.
+        UnknownName: the optimizer is unknown.
+        ValueError: the optimizer does not have one of the given settings.
+        ImportError: the package of the optimizer is not installed.
 
     Example:
         >>> from snopt.adjoint import NeuralODE
@@ -299,19 +283,16 @@ def make_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer
     params = [p for p in model.parameters() if p.requires_grad]
     if config.rest_lr is None or entry.build is _snopt:  # SNOpt trains the rest by Adam itself.
         return entry.build(model, params, config)
-    blocks = blocks_of(model)
-    inside = {id(p) for block in blocks for p in block.parameters()}
+    inside = {id(p) for block in blocks_of(model) for p in block.parameters()}
     made = entry.build(model, [p for p in params if id(p) in inside], config)
     rest = [p for p in params if id(p) not in inside]
-    return [
-        *made, torch.optim.Adam(rest, lr=config.rest_lr, weight_decay=config.weight_decay)
-    ]  # fmt: skip
+    return [*made, torch.optim.Adam(rest, lr=config.rest_lr, weight_decay=config.weight_decay)]
 
 
 def options(optimizer: str) -> dict[str, Any]:
     """Return the arguments of an optimizer beyond :class:`OptimizerConfig`, with their defaults.
 
-    They are the plain ones (numbers, strings, booleans, tuples) of its constructor.
+    Only plain arguments of its constructor count: numbers, strings, booleans and tuples.
 
     Example:
         >>> options("adam")["betas"], options("snopt")["on_divergence"]
@@ -324,7 +305,7 @@ def options(optimizer: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in own}
 
 
-#: Arguments that are objects, or that follow from the run: the batch size is ``train.batch_size``.
+#: Arguments that are objects, or that follow from the run such as the batch size.
 _HIDDEN = {"params", "model", "fields", "curvature", "quadrature", "batch_size"}
 
 
@@ -338,7 +319,7 @@ def _plain_arguments(maker: Callable[..., Any]) -> dict[str, Any]:
 
 
 def unused_settings(config: OptimizerConfig) -> dict[str, Any]:
-    """Return the defaults of settings that were changed, and that the optimizer does not have.
+    """Return the defaults of settings that were changed but that the optimizer does not have.
 
     Example:
         >>> unused_settings(OptimizerConfig("adam", 0.1, momentum=0.5, weight_decay=0.1))
@@ -354,7 +335,7 @@ def unused_settings(config: OptimizerConfig) -> dict[str, Any]:
 
 
 def make_schedulers(optimizers: list[Optimizer], config: OptimizerConfig) -> list[LRScheduler]:
-    """Make the learning-rate schedules, which are stepped once per iteration."""
+    """Create the learning-rate schedules, which step once per iteration."""
     if config.cosine is not None:
         return [CosineAnnealingLR(o, config.cosine) for o in optimizers]
     if not config.milestones:

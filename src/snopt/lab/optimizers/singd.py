@@ -34,16 +34,15 @@ several processes                                           the package refuses 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from snopt.adjoint import NeuralODE
 from snopt.adjoint.compiled import CompiledCheckpoint
+from snopt.lab.optimizers.wrapped import Wrapped
 
 __all__ = ["StageSINGD", "supported"]
 
@@ -52,7 +51,7 @@ _MATRICES = ("Ks", "Cs", "m_Ks", "m_Cs", "H_Ks", "H_Cs")
 
 
 def supported(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that SINGD can train: those of ``Linear`` and ``Conv2d``.
+    """Return the parameters that SINGD can train: those of ``Linear`` and ``Conv2d``.
 
     Example:
         >>> len(supported(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))))
@@ -62,45 +61,29 @@ def supported(model: nn.Module) -> list[nn.Parameter]:
     return [param for layer in layers for param in layer.parameters() if param.requires_grad]
 
 
-class StageSINGD(Optimizer):
-    """SINGD whose factors of inputs are means over a solve's calls (see the module's docstring)."""
+class StageSINGD(Wrapped):
+    """SINGD whose input factors are means over the calls of a solve (see the module docstring)."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        params: Iterable[nn.Parameter],
-        lr: float,
-        *,
-        momentum: float = 0.9,
-        damping: float = 1e-3,
-        weight_decay: float = 0.0,
+        self, model: nn.Module, params: Iterable[nn.Parameter], lr: float, **settings: float
     ) -> None:
-        """Make the optimizer; other settings have the package's defaults.
+        """Create the optimizer.
 
         Args:
-            model: the model that the parameters are of.
-            params: what to train, among :func:`supported`.
+            model: the model that owns the parameters.
+            params: parameters to train, among :func:`supported`.
             lr: learning rate.
-            momentum: momentum.
-            damping: damping of the factors' updates.
-            weight_decay: weight decay.
+            **settings: ``momentum``, ``damping`` and ``weight_decay`` of the package's SINGD.
 
         Raises:
-            ValueError: A block that SINGD's hooks see wrongly, or not at all.
+            ValueError: SINGD's hooks would see a block of the model wrongly, or not at all.
         """
         _check(model)
         params = list(params)
-        self.singd = import_module("singd.optim.optimizer").SINGD(
-            model,
-            params,
-            lr=lr,
-            momentum=momentum,
-            damping=damping,
-            weight_decay=weight_decay,
-        )
-        super().__init__(params, {"lr": lr})
+        make = import_module("singd.optim.optimizer").SINGD
+        super().__init__(params, lr, make(model, params, lr=lr, **settings))
         self.calls: Counter[nn.Module] = Counter()
-        for module in self.singd.module_names:
+        for module in self.inner.module_names:
             module.register_forward_hook(self._called)
 
     def _called(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -115,49 +98,33 @@ class StageSINGD(Optimizer):
             )
         output.register_hook(lambda gradient: self.calls.update([module]))
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters; return the closure's loss, or None."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for module, name in self.singd.module_names.items():
-            if name in self.singd.H_Ks:
-                self.singd.H_Ks[name].mul_(1.0 / self.calls[module])
+    def before_step(self) -> None:
+        """Divide the sums of the input factors by the number of calls."""
+        for module, name in self.inner.module_names.items():
+            if name in self.inner.H_Ks:
+                self.inner.H_Ks[name].mul_(1.0 / self.calls[module])
         self.calls.clear()
-        # Schedules change the rate of this optimizer's group.
-        self.singd.param_groups[0]["lr"] = self.param_groups[0]["lr"]
-        self.singd.step()
-        return loss
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the rate and all of SINGD's state, as tensors and plain values."""
-        own = self.singd.state_dict()
-        for key in _MATRICES:
-            own[key] = {name: matrix.to_dense() for name, matrix in own[key].items()}
-        state: dict[str, Any] = super().state_dict()
-        return {**state, "singd": own}
+    def inner_state(self) -> dict[str, Any]:
+        """Return the state of SINGD with dense matrices."""
+        own: dict[str, Any] = super().inner_state()
+        dense = {k: {n: matrix.to_dense() for n, matrix in own[k].items()} for k in _MATRICES}
+        return {**own, **dense}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`."""
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "singd"})
-        own = dict(state_dict["singd"])
-        dense = self.singd.SUPPORTED_STRUCTURES["dense"]
+    def load_inner_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`inner_state` returned."""
+        make = self.inner.SUPPORTED_STRUCTURES["dense"].from_dense
         device = self.param_groups[0]["params"][0].device
-        for key in _MATRICES:
-            own[key] = {
-                name: dense.from_dense(matrix.to(device)) for name, matrix in own[key].items()
-            }
-        self.singd.load_state_dict(own)
+        own = {k: {n: make(m.to(device)) for n, m in state[k].items()} for k in _MATRICES}
+        super().load_inner_state({**state, **own})
 
 
 def _check(model: nn.Module) -> None:
     for block in model.modules():
         if not isinstance(block, NeuralODE):
             continue
-        adjoint, compiled = block.adjoint, ""
-        if isinstance(adjoint, CompiledCheckpoint):
-            compiled = ", compile=True"
+        adjoint = block.adjoint
+        compiled = ", compile=True" if isinstance(adjoint, CompiledCheckpoint) else ""
         if compiled or adjoint.name not in _ADJOINTS:
             raise ValueError(
                 f"a block has adjoint={adjoint.name!r}{compiled}: singd watches each stage of a "

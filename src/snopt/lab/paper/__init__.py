@@ -1,4 +1,4 @@
-"""Everything the paper reports, to be run again: tables, figures, published values.
+"""The tables and figures of the paper, reproduced, and its published values.
 
 Liu, Chen, Theodorou: Second-Order Neural ODE Optimizer, NeurIPS 2021.
 """
@@ -7,21 +7,11 @@ from snopt.base.errors import unknown
 from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.published import published
-from snopt.lab.paper.queue import share
-from snopt.lab.paper.suite import run_item, state
+from snopt.lab.paper.queue import run_item, share, state
 
 __all__ = [
-    "ITEMS",
-    "Item",
-    "Result",
-    "Space",
-    "Table",
-    "find",
-    "published",
-    "run_item",
-    "share",
-    "state",
-]
+    "ITEMS", "Item", "Result", "Space", "Table", "find", "published", "run_item", "share", "state",
+]  # fmt: skip
 
 
 def find(name: str) -> Item:

@@ -1,4 +1,4 @@
-"""Several ways to train the same thing: arms of a comparison, each with all seeds."""
+"""The arms of a comparison: several ways to train the same model, each with all seeds."""
 
 from __future__ import annotations
 
@@ -10,43 +10,19 @@ from typing import Any, TypeAlias
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.optimizers import find
-from snopt.lab.paper.item import Cell, Draw, Item, Job, Result, Space, Table
-from snopt.lab.paper.jobs import Training, failure
-from snopt.lab.paper.names import METHODS, TASKS, mean_of, stat_text
+from snopt.lab.paper.curves import Curve, curve
+from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
+from snopt.lab.paper.jobs import Job, Training, failure
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, stat_text
 from snopt.lab.paper.published import published
-from snopt.lab.paper.scales import SEEDS, configuration, cut_notes
-from snopt.lab.paper.tuning import tuned
+from snopt.lab.paper.scales import POINTS, SEEDS, configuration, cut_notes
+from snopt.lab.paper.tuning import FEWER, tuned
 from snopt.lab.recipes.run import recorded, seeded
 from snopt.lab.report.read import Run, read_run
 from snopt.lab.report.summary import Stat, seconds_per_iteration, stat
 
-__all__ = [
-    "OPTIMIZERS",
-    "Arm",
-    "Found",
-    "arm_item",
-    "arm_jobs",
-    "arm_table",
-    "beside",
-    "cpu_seconds",
-    "curves_by_arm",
-    "finals",
-    "finals_text",
-    "main_arms",
-    "methods_of",
-    "missing",
-    "missing_notes",
-    "runs_of",
-    "searched",
-    "tasks_of",
-    "trainings",
-    "tuned_arms",
-]
-
 OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "sgd", "snopt_amortized", "snopt")
 """The paper's methods and SNOpt with its defaults."""
-TUNED = "snopt_tuned"
-"""SNOpt with a rate that was searched for, as the others' was."""
 RIVALS = ("adam", "adamw", "sgd", "muon", "soap", "snopt_amortized", "snopt", TUNED)
 """The methods of the main comparison at scale ``cpu``."""
 BY_DEFAULT: dict[Scale, tuple[str, ...]] = {
@@ -55,9 +31,9 @@ BY_DEFAULT: dict[Scale, tuple[str, ...]] = {
     "cpu": tuple(TASKS),
     "full": tuple(TASKS),
 }
-"""Data sets that are looked at unless others are asked for."""
+"""Data sets of each scale, unless others are selected."""
 ROWS = {"snopt_amortized": "snopt", "snopt": "", TUNED: ""}
-"""Rows of the paper's tables that have another name; its SNOpt is Algorithm 2."""
+"""Rows of the paper's tables with another name; its SNOpt is Algorithm 2."""
 
 
 @dataclass(frozen=True)
@@ -65,45 +41,73 @@ class Arm:
     """One way to train.
 
     Attributes:
-        name: names its folders.
-        config: the experiment, of whatever seed.
+        space: where the records are.
+        name: name of its folders.
+        config: the experiment, with any seed.
         row: its row in the paper's tables; empty if it has none.
-        title: what it is called in tables and figures.
-        tuning: what is to be done before ``config`` is more than a guess.
+        title: its name in tables and figures.
+        tuning: jobs that have to be done before ``config`` is more than a guess.
     """
 
+    space: Space
     name: str
     config: Experiment
     row: str = ""
     title: str = ""
-    tuning: tuple[Job, ...] = ()
+    tuning: tuple[Training, ...] = ()
 
-    def folder(self, space: Space, seed: int) -> Path:
+    def folder(self, seed: int) -> Path:
         """Return the run folder of one seed."""
-        return space.run(self.config.task, self.name, seed)
+        return self.space.run(self.config.task, self.name, seed)
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The records, one run per seed."""
+        return [read_run(self.folder(seed)) for seed in range(SEEDS[self.space.scale])]
+
+    def curve(self, split: str, name: str) -> Curve | None:
+        """Average a recorded quantity over the seeds."""
+        return curve(self.runs, split, name)
+
+    @cached_property
+    def finals(self) -> Stat | None:
+        """The test metric of the best model by validation (``cpu``) or of the last one."""
+        values = []
+        for job in trainings([self]):
+            outcome = None if failure(job.folder) else recorded(job.config, job.folder)
+            if outcome is not None:
+                found = job.best() or outcome.last.get("test", {})
+                values.append(found.get(self.config.metric))
+        return stat(values)
+
+    def finals_text(self) -> str:
+        """Format the test metric, with the number of seeds unless all finished."""
+        found, seeds = self.finals, SEEDS[self.space.scale]
+        text = stat_text(found, self.config.metric)
+        if found is None or found.count == seeds:
+            return text
+        return f"{text} ({found.count} of {seeds})"
+
+    def cpu_seconds(self) -> float | None:
+        """Return the CPU seconds of a training, averaged over the seeds."""
+        return mean_of(
+            next(reversed(run.records.steps.values.get("cpu_seconds", ())), None)
+            for run in self.runs
+        )
 
 
 ArmsOf: TypeAlias = Callable[[Space, str], list[Arm]]
 """The arms of a data set."""
 TasksOf: TypeAlias = Callable[[Space], list[str]]
+Column: TypeAlias = Callable[[Arm], Cell]
+Columns: TypeAlias = Mapping[str, Column | None]
+"""Cells by name of the column; None for one of ``COLUMNS``."""
 
 
 def tasks_of(space: Space) -> list[str]:
-    """Return the data sets to look at, in the paper's order."""
+    """Return the selected data sets, in the paper's order."""
     wanted = space.tasks or BY_DEFAULT[space.scale]
     return [task for task in TASKS if task in wanted]
-
-
-def methods_of(space: Space) -> list[str]:
-    """Return the methods of the main comparison that can be run here."""
-    wanted = RIVALS if space.scale == "cpu" else OPTIMIZERS
-    return [name for name in wanted if name not in missing(wanted)]
-
-
-def searched(space: Space) -> list[OptimizerName]:
-    """Return the optimizers whose learning rate is searched for, for the main comparison."""
-    names = methods_of(space)
-    return ["snopt" if n == TUNED else n for n in names if n != "snopt" or TUNED not in names]
 
 
 def missing(methods: Iterable[str]) -> list[str]:
@@ -112,21 +116,51 @@ def missing(methods: Iterable[str]) -> list[str]:
 
 
 def missing_notes(methods: Iterable[str]) -> list[str]:
-    """Say which methods are left out, and how to have them."""
-    left_out = missing(methods)
-    return [f"{METHODS[m]} is left out: `pip install {find(m).package}`." for m in left_out]
+    """Return a note on each method whose package is not installed."""
+    return [
+        f"{METHODS[m]} is missing; install it with `pip install {find(m).package}`."
+        for m in missing(methods)
+    ]
+
+
+def methods_of(space: Space) -> list[str]:
+    """Return the installed methods of the main comparison."""
+    wanted = RIVALS if space.scale == "cpu" else OPTIMIZERS
+    return [name for name in wanted if name not in missing(wanted)]
+
+
+def searched(space: Space) -> list[OptimizerName]:
+    """Return the optimizers whose learning rate is searched for the main comparison."""
+    names = methods_of(space)
+    return ["snopt" if n == TUNED else n for n in names if n != "snopt" or TUNED not in names]
 
 
 def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> list[Arm]:
-    """Return an arm for each method at its chosen rate; SNOpt's default form is not tuned."""
+    """Return an arm per method at its chosen rate; SNOpt with its defaults is not tuned."""
     arms = []
     for method in methods:
-        jobs: tuple[Job, ...] = ()
-        config = configuration(task, "snopt", space.scale)
-        if method != "snopt":
-            config, jobs = tuned(space, task, "snopt" if method == TUNED else method)
-        arms.append(Arm(method, config, ROWS.get(method, method), METHODS[method], jobs))
+        config, jobs = (
+            (configuration(task, "snopt", space.scale), ())
+            if method == "snopt"
+            else tuned(space, task, "snopt" if method == TUNED else method)
+        )
+        arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
+        arms.append(shortened(arm, FEWER.get(method, 1)))
     return arms
+
+
+def shortened(arm: Arm, fewer: int) -> Arm:
+    """Return an arm that makes this many times fewer updates at scale ``cpu``."""
+    if fewer == 1 or arm.space.scale != "cpu":
+        return arm
+    length = max((arm.config.train.iterations or 1) // fewer, 1)
+    cosine = None if arm.config.optimizer.cosine is None else length
+    config = replace(
+        arm.config,
+        optimizer=replace(arm.config.optimizer, cosine=cosine),
+        train=replace(arm.config.train, iterations=length, evaluate_every=max(length // POINTS, 1)),
+    )
+    return replace(arm, name=f"{arm.name}-{length}", config=config)
 
 
 def main_arms(space: Space, task: str) -> list[Arm]:
@@ -134,107 +168,46 @@ def main_arms(space: Space, task: str) -> list[Arm]:
     return tuned_arms(space, task, methods_of(space))
 
 
-def trainings(space: Space, arms: Sequence[Arm]) -> list[Training]:
-    """List the runs of some arms; whatever slows the machine down for a while hits all alike."""
+def trainings(arms: Sequence[Arm]) -> list[Training]:
+    """Return the runs of arms, interleaved so that drifts of the machine affect all arms alike."""
     configs = [replace(a.config, train=replace(a.config.train, seed=0)) for a in arms]
     return [
-        Training(config, arms[place].folder(space, config.train.seed), ready=not arms[place].tuning)
-        for place, config in seeded(configs, SEEDS[space.scale])
+        Training(config, arms[place].folder(config.train.seed), ready=not arms[place].tuning)
+        for place, config in seeded(configs, SEEDS[arms[0].space.scale])
     ]
 
 
-def arm_jobs(space: Space, tasks: Iterable[str], arms_of: ArmsOf) -> list[Job]:
-    """List what some data sets need: their tuning and their runs."""
-    made: list[Job] = []
-    for task in tasks:
-        arms = arms_of(space, task)
-        made += [job for arm in arms for job in arm.tuning]
-        made += trainings(space, arms)
-    return made
-
-
-def runs_of(space: Space, arm: Arm) -> list[Run]:
-    """Read the records of an arm, one run a seed."""
-    return [read_run(arm.folder(space, seed)) for seed in range(SEEDS[space.scale])]
-
-
-def finals(space: Space, arm: Arm) -> Stat | None:
-    """Return the test metric at the end of an arm's runs, over the seeds that got there."""
-    values = []
-    for job in trainings(space, [arm]):
-        outcome = None if failure(job.folder) else recorded(job.config, job.folder)
-        if outcome is not None:
-            values.append(outcome.last.get("test", {}).get(arm.config.metric))
-    return stat(values)
-
-
-def finals_text(space: Space, arm: Arm) -> str:
-    """Write the test metric at the end of an arm's runs, and how many got there if not all did."""
-    found, seeds = finals(space, arm), SEEDS[space.scale]
-    text = stat_text(found, arm.config.metric)
-    return text if found is None or found.count == seeds else f"{text} ({found.count} of {seeds})"
+def arm_jobs(arms: Sequence[Arm]) -> list[Job]:
+    """Return the tuning and the runs of arms."""
+    return [*(job for arm in arms for job in arm.tuning), *trainings(arms)]
 
 
 # -------------------------------------------------------------------------------------- tables
 
-
-@dataclass(frozen=True)
-class Found:
-    """What an arm came to, for a row of a table.
-
-    Attributes:
-        space: where the records are.
-        arm: the arm.
-    """
-
-    space: Space
-    arm: Arm
-
-    @cached_property
-    def runs(self) -> list[Run]:
-        """Its records."""
-        return runs_of(self.space, self.arm)
-
-
-def cpu_seconds(run: Run) -> float | None:
-    """Return the processor's seconds of a training; None of records that have none."""
-    return next(reversed(run.records.steps.values.get("cpu_seconds", ())), None)
-
-
-Column: TypeAlias = Callable[[Found], Cell]
 COLUMNS: dict[str, Column] = {
-    "data set": lambda found: TASKS[found.arm.config.task],
-    "method": lambda found: found.arm.title,
-    "rate": lambda found: f"{found.arm.config.optimizer.lr:g}",
-    "iterations": lambda found: found.arm.config.train.iterations,
-    "test": lambda found: finals_text(found.space, found.arm),
-    "test accuracy, %": lambda found: finals_text(found.space, found.arm),
-    "seconds an iteration": lambda found: mean_of(map(seconds_per_iteration, found.runs)),
-    "CPU seconds": lambda found: mean_of(map(cpu_seconds, found.runs)),
+    "data set": lambda arm: TASKS[arm.config.task],
+    "method": lambda arm: arm.title,
+    "rate": lambda arm: f"{arm.config.optimizer.lr:g}",
+    "schedule": lambda arm: "constant" if arm.config.optimizer.cosine is None else "cosine",
+    "iterations": lambda arm: arm.config.train.iterations,
+    "test": Arm.finals_text,
+    "test accuracy, %": Arm.finals_text,
+    "seconds per iteration": lambda arm: mean_of(map(seconds_per_iteration, arm.runs)),
+    "CPU seconds": Arm.cpu_seconds,
 }
-"""Columns that several tables have."""
+"""Columns of several tables."""
 
 
-def arm_table(caption: str, found: Iterable[Found], columns: Mapping[str, Column | None]) -> Table:
-    """Make a table with a row an arm.
-
-    Args:
-        caption: what it shows.
-        found: the rows.
-        columns: what each column says; one of ``COLUMNS`` if None.
-    """
+def arm_table(caption: str, arms: Iterable[Arm], columns: Columns) -> Table:
+    """Build a table with one row per arm."""
     makers = [COLUMNS[name] if make is None else make for name, make in columns.items()]
-    return Table(caption, list(columns), [[make(each) for make in makers] for each in found])
+    return Table(caption, list(columns), [[make(arm) for make in makers] for arm in arms])
 
 
-def beside(label: str) -> dict[str, Column | None]:
-    """Return a column with the values of one of the paper's tables by method and data set."""
+def beside(label: str) -> Columns:
+    """Return a column with the values of one of the paper's tables."""
     paper = published(label)
-    return {
-        f"paper, Table {paper.number}": lambda found: paper.text(
-            found.arm.row, found.arm.config.task
-        )
-    }
+    return {f"paper, Table {paper.number}": lambda arm: paper.text(arm.row, arm.config.task)}
 
 
 def arm_item(
@@ -243,50 +216,43 @@ def arm_item(
     title: str,
     tasks: TasksOf,
     arms_of: ArmsOf,
-    tables: Mapping[str, Mapping[str, Column | None]],
+    tables: Mapping[str, Columns | Callable[[list[Arm]], Columns]],
     *,
     notes: Callable[[Space], Sequence[str]] = lambda space: (),
-    curves: Callable[[Space], dict[str, Any]] = lambda space: {},
+    fewer: int = 1,
+    of_arm: Callable[[Arm], Any] | None = None,
+    curves: Callable[[Space], dict[str, Any]] | None = None,
     draw: Draw | None = None,
 ) -> Item:
-    """Make an item that trains several arms on several data sets, with a row an arm.
+    """Create an item that trains several arms on several data sets.
 
     Args:
-        id: what it is called on the command line.
+        id: name on the command line.
         labels: its labels in the paper's source.
         title: what it shows.
-        tasks: which data sets.
-        arms_of: the arms of one.
-        tables: by caption, what each column says; one of ``COLUMNS`` if None.
-        notes: what a reader has to know, beside what was cut.
-        curves: what the figure is drawn from.
-        draw: draws it.
+        tasks: the data sets.
+        arms_of: the arms of a data set.
+        tables: columns by caption, or a function that makes them from the arms of a data set.
+        notes: notes beside those on the scale.
+        fewer: how many times fewer updates its arms make at scale ``cpu``, for the notes.
+        of_arm: the figure's numbers of one arm, collected by data set and title.
+        curves: the figure's numbers, in place of ``of_arm``.
+        draw: draws them.
     """
 
-    def result(space: Space) -> Result:
-        wanted = tasks(space)
-        found = [Found(space, arm) for task in wanted for arm in arms_of(space, task)]
-        return Result(
-            [arm_table(caption, found, columns) for caption, columns in tables.items()],
-            [*notes(space), *cut_notes(wanted, space.scale)],
-            curves(space),
-        )
-
     def jobs(space: Space) -> list[Job]:
-        return arm_jobs(space, tasks(space), arms_of)
+        return [job for task in tasks(space) for job in arm_jobs(arms_of(space, task))]
+
+    def result(space: Space) -> Result:
+        by_task = {task: arms_of(space, task) for task in tasks(space)}
+        made = []
+        for caption, columns in tables.items():
+            make = columns if callable(columns) else lambda arms, columns=columns: columns
+            rows = [r for of in by_task.values() for r in arm_table("", of, make(of)).rows]
+            made.append(Table(caption, list(make([])), rows))
+        found = curves(space) if curves else {}
+        if of_arm is not None:
+            found = {TASKS[t]: {a.title: of_arm(a) for a in of} for t, of in by_task.items()}
+        return Result(made, [*notes(space), *cut_notes(by_task, space.scale, fewer)], found)
 
     return Item(id, labels, title, jobs, result, draw)
-
-
-def curves_by_arm(
-    tasks: TasksOf, arms_of: ArmsOf, of_arm: Callable[[Found], Any]
-) -> Callable[[Space], dict[str, Any]]:
-    """Make the curves of an item: by data set and by title of the arm."""
-
-    def curves(space: Space) -> dict[str, Any]:
-        return {
-            TASKS[task]: {arm.title: of_arm(Found(space, arm)) for arm in arms_of(space, task)}
-            for task in tasks(space)
-        }
-
-    return curves

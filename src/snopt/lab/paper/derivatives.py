@@ -1,7 +1,7 @@
 """Errors of first and second derivatives through a solve, side by side (``table:adj2-error``).
 
-An error is the relative distance of products with the same few random vectors: of the Hessian for
-those methods that compute the Hessian, of the Gauss-Newton matrix for those that compute that.
+An error is the relative distance of products with the same few random vectors, from those with the
+Hessian or with the Gauss-Newton matrix, whichever the method computes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint import odeint
-from snopt.lab.optimizers.recursive import recursive_gradient, recursive_hessian_product
+from snopt.lab.optimizers.recursive import Recursive
 from snopt.lab.paper.problems import TIMES, Problem
 from snopt.second_order.low_rank import low_rank
 from snopt.second_order.matrix_odes import differential_programming
 from snopt.second_order.outer_products import hessian_factors
 from snopt.second_order.products import ggn_vector_product, hessian_vector_product
-
-__all__ = ["CONTENDERS", "PRODUCTS", "fine_truth", "measure_errors", "solver", "truth"]
 
 VECTORS = 4
 
@@ -31,11 +29,11 @@ Method: TypeAlias = Callable[[Problem, Tensor, dict[str, Any]], Tensor]
 
 
 def solver(method: str, grade: float) -> dict[str, Any]:
-    """Return the arguments of a solver at some coarseness.
+    """Return the arguments of a solver.
 
     Args:
-        method: its name.
-        grade: the tolerance of ``dopri5``; the step of the others.
+        method: name of the method.
+        grade: tolerance of ``dopri5``, step size of the others.
 
     Example:
         >>> solver("dopri5", 1e-3)
@@ -55,14 +53,14 @@ def truth(problem: Problem, v: Tensor) -> dict[str, Tensor]:
     """Compute gradient and products by autograd through a dopri8 solve at tolerance 1e-12.
 
     Args:
-        problem: of a smooth field.
-        v: vectors, one a row.
+        problem: a problem with a smooth field.
+        v: vectors, one per row.
     """
     params = tuple(problem.field.parameters())
     fine: dict[str, Any] = {"method": "dopri8", "rtol": 1e-12, "atol": 1e-12}
     x1 = odeint(problem.field, problem.x0, TIMES, adjoint="direct", **fine)[-1]
-    gradient = _flat(torch.autograd.grad(problem.cost(x1), params, create_graph=True))
-    hessian = [_flat(torch.autograd.grad(gradient, params, row, retain_graph=True)) for row in v]
+    slope = _flat(torch.autograd.grad(problem.cost(x1), params, create_graph=True))
+    hessian = [_flat(torch.autograd.grad(slope, params, row, retain_graph=True)) for row in v]
     # J v by pulling back twice, then Jᵀ (Φ_xx J v).
     dummy = torch.zeros_like(x1, requires_grad=True)
     pulled = _flat(torch.autograd.grad(x1, params, dummy, create_graph=True))
@@ -72,34 +70,45 @@ def truth(problem: Problem, v: Tensor) -> dict[str, Tensor]:
         _, bent = torch.autograd.functional.hvp(problem.cost, x1.detach(), tangent)
         ggn.append(_flat(torch.autograd.grad(x1, params, bent, retain_graph=True)))
     return {
-        "gradient": gradient.detach(),
+        "gradient": slope.detach(),
         "hessian": torch.stack(hessian).detach(),
         "ggn": torch.stack(ggn).detach(),
     }
 
 
 def fine_truth(problem: Problem, v: Tensor, step: float = 1 / 128) -> dict[str, Tensor]:
-    """Compute gradient and products through many small steps of rk4, which are run again backward.
+    """Compute gradient and products through many small steps of rk4.
 
-    For fields that are large, or have kinks, where no tolerance near rounding can be kept.
+    For fields that are large or have kinks, where tolerances near rounding cannot be met.
 
     Args:
-        problem: of any field.
-        v: vectors, one a row.
-        step: length of a step.
+        problem: a problem with any field.
+        v: vectors, one per row.
+        step: step size.
     """
     fine = solver("rk4", step)
     return {
-        "gradient": discrete_gradient(problem, fine),
+        "gradient": gradient(problem, fine, "checkpoint"),
         "hessian": hessian_vector_product(*problem.args, v, **fine).detach(),
         "ggn": ggn_vector_product(*problem.args, v, **fine).detach(),
     }
 
 
-def discrete_gradient(problem: Problem, s: dict[str, Any]) -> Tensor:
-    """Compute the gradient through the steps taken."""
-    x1 = odeint(problem.field, problem.x0, TIMES, adjoint="checkpoint", **s)[-1]
-    return _flat(torch.autograd.grad(problem.cost(x1), tuple(problem.field.parameters())))
+def gradient(
+    problem: Problem, s: dict[str, Any], adjoint: Any, *, create_graph: bool = False
+) -> Tensor:
+    """Compute the gradient with an adjoint of :func:`snopt.odeint`."""
+    x1 = odeint(problem.field, problem.x0, TIMES, adjoint=adjoint, **s)[-1]
+    params = tuple(problem.field.parameters())
+    return _flat(torch.autograd.grad(problem.cost(x1), params, create_graph=create_graph))
+
+
+def recursive_product(problem: Problem, v: Tensor, s: dict[str, Any]) -> Tensor:
+    """Compute products of the Hessian with the rows of ``v`` by the adjoint of the adjoint."""
+    found = gradient(problem, s, Recursive(), create_graph=True)
+    params = tuple(problem.field.parameters())
+    rows = [torch.autograd.grad(found, params, row, retain_graph=True) for row in v]
+    return torch.stack([_flat(row) for row in rows])
 
 
 def _flat(parts: Sequence[Tensor]) -> Tensor:
@@ -108,48 +117,44 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
 
 # ---------------------------------------------------------------------------- what is compared
 
+
+def _matrix(*, exact: bool = False, adjoint: str = "backsolve") -> Method:
+    def matrix(p: Problem, v: Tensor, s: dict[str, Any]) -> Tensor:
+        return v @ differential_programming(*p.args, exact=exact, adjoint=adjoint, **s).Q_uu
+
+    return matrix
+
+
+def _product(make: Callable[..., Tensor], adjoint: str) -> Method:
+    return lambda p, v, s: make(*p.args, v, adjoint=adjoint, **s)
+
+
 CONTENDERS: dict[str, tuple[str, Method]] = {
-    "gradient, adjoint": ("gradient", lambda p, v, s: recursive_gradient(*p.args, **s)),
+    "gradient, adjoint": ("gradient", lambda p, v, s: gradient(p, s, Recursive())),
     "gradient, Theorem 1": ("gradient", lambda p, v, s: differential_programming(*p.args, **s).Q_u),
-    "gradient, checkpoint": ("gradient", lambda p, v, s: discrete_gradient(p, s)),
-    "recursive adjoint": ("hessian", lambda p, v, s: recursive_hessian_product(*p.args, v, **s)),
-    "exact": (
+    "gradient, checkpoint": ("gradient", lambda p, v, s: gradient(p, s, "checkpoint")),
+    "Hessian, recursive adjoint": ("hessian", recursive_product),
+    "Hessian, Theorem 1 exact": ("hessian", _matrix(exact=True)),
+    "Hessian, Theorem 1 exact by checkpoint": (
         "hessian",
-        lambda p, v, s: v @ differential_programming(*p.args, exact=True, **s).Q_uu,
+        _matrix(exact=True, adjoint="checkpoint"),
     ),
-    "exact, checkpoint": (
-        "hessian",
-        lambda p, v, s: (
-            v @ differential_programming(*p.args, exact=True, adjoint="checkpoint", **s).Q_uu
-        ),
-    ),
-    "product, backsolve": (
-        "hessian",
-        lambda p, v, s: hessian_vector_product(*p.args, v, adjoint="backsolve", **s),
-    ),
-    "product, checkpoint": ("hessian", lambda p, v, s: hessian_vector_product(*p.args, v, **s)),
-    "Theorem 1": ("ggn", lambda p, v, s: v @ differential_programming(*p.args, **s).Q_uu),
-    "Theorem 1, checkpoint": (
-        "ggn",
-        lambda p, v, s: v @ differential_programming(*p.args, adjoint="checkpoint", **s).Q_uu,
-    ),
-    "Proposition 2": (
+    "Hessian, product by backsolve": ("hessian", _product(hessian_vector_product, "backsolve")),
+    "Hessian, product by checkpoint": ("hessian", _product(hessian_vector_product, "checkpoint")),
+    "Gauss-Newton, Theorem 1": ("ggn", _matrix()),
+    "Gauss-Newton, Theorem 1 by checkpoint": ("ggn", _matrix(adjoint="checkpoint")),
+    "Gauss-Newton, Proposition 2": (
         "ggn",
         lambda p, v, s: low_rank(*p.args[:3], hessian_factors(p.cost), **s).product(v),
     ),
-    "GGN product, checkpoint": ("ggn", lambda p, v, s: ggn_vector_product(*p.args, v, **s)),
+    "Gauss-Newton, product by checkpoint": ("ggn", _product(ggn_vector_product, "checkpoint")),
 }
-"""By name: what it is compared with, and how it is computed."""
+"""By name: the true value to compare with, and how the method computes it."""
 
-PRODUCTS = (
-    "gradient, adjoint",
-    "gradient, checkpoint",
-    "recursive adjoint",
-    "product, backsolve",
-    "product, checkpoint",
-    "GGN product, checkpoint",
+PRODUCTS = tuple(
+    name for name in CONTENDERS if not any(word in name for word in ("Theorem", "Proposition"))
 )
-"""Those that form no matrix, and so can be asked of large fields."""
+"""Methods that form no matrix, and so work for large fields."""
 
 
 def measure_errors(
@@ -160,18 +165,18 @@ def measure_errors(
     true: Truth = truth,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Compare methods on a problem: error, seconds and evaluations by solver and coarseness.
+    """Compare methods on a problem: error, seconds and evaluations by solver and grade.
 
     Args:
-        make: makes the problem; seeded before it is called.
-        grades: by solver, how coarse to solve.
-        contenders: which methods.
-        true: computes what they are compared with.
-        tell: told a line about every result.
+        make: creates the problem, after seeding.
+        grades: tolerances or step sizes by solver.
+        contenders: names of the methods.
+        true: computes the true values.
+        tell: receives a line on every result.
 
     Returns:
-        Sizes ``m`` and ``n``; and under ``methods`` by solver and contender a list, a grade each:
-        ``error``, ``seconds``, ``evaluations`` and what the solver has warned of.
+        Sizes ``m`` and ``n``, and under ``methods`` by solver and method a list with one entry per
+        grade: ``error``, ``seconds``, ``evaluations`` and the warnings of the solver.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -190,16 +195,13 @@ def measure_errors(
                     continue
                 row = _measure(problem, v, aims, name, solver(method, grade))
                 rows.setdefault(name, []).append({"grade": grade, **row})
-                tell(
-                    f"{method:15} {grade:8.2g} {name:24} {row['error']:.2e} {row['seconds']:.2f} s"
-                )
+                tell(f"{method:15} {grade:8.2g} {name:38} {row['error']:.2e}")
     return found
 
 
 def _applies(name: str, method: str) -> bool:
-    """Tell whether a contender can use a solver: a black box's steps cannot be run again."""
-    black_box = method == "implicit_adams"
-    return not (black_box and ", checkpoint" in name and CONTENDERS[name][0] != "gradient")
+    """Return whether a method can use a solver; steps of a black box cannot be run again."""
+    return method != "implicit_adams" or "by checkpoint" not in name
 
 
 def _measure(

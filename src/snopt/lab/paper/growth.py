@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import linear_regression
 from typing import Any, NamedTuple
 
 import torch
@@ -20,19 +22,17 @@ from snopt.second_order.matrix_odes import differential_programming
 from snopt.second_order.outer_products import OuterProducts
 from snopt.second_order.products import hessian_vector_product
 
-__all__ = ["AXES", "METHODS", "Size", "slope"]
-
 DTYPE = torch.float64
 
 
 class Size(NamedTuple):
-    """How large a problem is.
+    """The size of a problem.
 
     Attributes:
         d: dimension of a point.
-        batch: how many points.
+        batch: number of points.
         R: rank of the terminal curvature.
-        steps: of the solve.
+        steps: number of steps of the solve.
     """
 
     d: int
@@ -41,7 +41,7 @@ class Size(NamedTuple):
     steps: int
 
     def along(self, axis: str) -> int:
-        """Return what is drawn along an axis.
+        """Return the coordinate along an axis.
 
         Example:
             >>> [Size(4, 2, 1, 8).along(axis) for axis in ("m", "n", "R", "steps")]
@@ -52,7 +52,7 @@ class Size(NamedTuple):
 
 
 class Square(nn.Module):
-    """linear -> tanh -> linear, d wide."""
+    """linear -> tanh -> linear of width d."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
@@ -65,70 +65,63 @@ class Square(nn.Module):
 
 
 def cost(x: Tensor) -> Tensor:
-    """The mean square."""
+    """Return the mean square."""
     return x.square().mean()
 
 
-def points(size: Size) -> Tensor:
-    """Draw where solves start."""
-    return torch.randn(size.batch, size.d, dtype=DTYPE)
+def _problem(size: Size) -> tuple[Square, Tensor, tuple[float, float]]:
+    return Square(size.d), torch.randn(size.batch, size.d, dtype=DTYPE), (0.0, 1.0)
 
 
-def rk4(size: Size) -> dict[str, Any]:
-    """Return the solver."""
+def _rk4(size: Size) -> dict[str, Any]:
     return {"method": "rk4", "options": {"step_size": 1.0 / size.steps}}
 
 
-def theorem_1(size: Size, adjoint: Any = "backsolve") -> None:
-    """The matrix ODEs: all second derivatives."""
-    x0, field = points(size), Square(size.d)
-    differential_programming(field, x0, (0.0, 1.0), cost, adjoint=adjoint, **rk4(size))
+def theorem_1(size: Size, adjoint: str = "backsolve") -> None:
+    """Solve the matrix ODEs of Theorem 1."""
+    differential_programming(*_problem(size), cost, adjoint=adjoint, **_rk4(size))
 
 
 def proposition_2(size: Size) -> None:
-    """The vector ODEs of a terminal curvature of rank R."""
-    x0 = points(size)
+    """Solve the vector ODEs of Proposition 2 with a terminal curvature of rank R."""
+    field, x0, times = _problem(size)
     y = OuterProducts(torch.randn(size.R, x0.numel(), dtype=DTYPE), torch.ones(size.R, dtype=DTYPE))
-    low_rank(Square(size.d), x0, (0.0, 1.0), y, **rk4(size))
+    low_rank(field, x0, times, y, **_rk4(size))
 
 
-def optimizer_step(size: Size) -> None:
-    """An iteration of SNOpt with a refresh."""
-    block = NeuralODE(Square(size.d), adjoint="backsolve", **rk4(size))
-    optimizer = SNOpt(block, lr=0.01, refresh_every=1, refresh_first=1)
-    cost(block(points(size))).backward()
-    optimizer.step()
+def first_order(size: Size, *, update: bool = False) -> None:
+    """Compute the gradient by the adjoint ODE; with ``update`` in an iteration of SNOpt."""
+    field, x0, _ = _problem(size)
+    block = NeuralODE(field, adjoint="backsolve", **_rk4(size))
+    optimizer = SNOpt(block, lr=0.01, refresh_every=1, refresh_first=1) if update else None
+    cost(block(x0)).backward()
+    if optimizer:
+        optimizer.step()
 
 
-def first_order(size: Size) -> None:
-    """The gradient by the adjoint ODE."""
-    block = NeuralODE(Square(size.d), adjoint="backsolve", **rk4(size))
-    cost(block(points(size))).backward()
-
-
-def product(size: Size, adjoint: Any) -> None:
-    """A product of the Hessian with a vector."""
-    x0, v = points(size), torch.randn(size.along("n"), dtype=DTYPE)
-    field = Square(size.d)
-    hessian_vector_product(field, x0, (0.0, 1.0), cost, v, adjoint=adjoint, **rk4(size))
+def product(size: Size, adjoint: str) -> None:
+    """Compute a Hessian-vector product."""
+    v = torch.randn(size.along("n"), dtype=DTYPE)
+    hessian_vector_product(*_problem(size), cost, v, adjoint=adjoint, **_rk4(size))
 
 
 METHODS: dict[str, Callable[[Size], None]] = {
     "Theorem 1": theorem_1,
     "Proposition 2": proposition_2,
-    "SNOpt": optimizer_step,
+    "SNOpt": partial(first_order, update=True),
     "first-order adjoint": first_order,
-    "Theorem 1, checkpoint": lambda size: theorem_1(size, adjoint="checkpoint"),
-    "product, backsolve": lambda size: product(size, adjoint="backsolve"),
-    "product, checkpoint": lambda size: product(size, adjoint="checkpoint"),
+    "Theorem 1, checkpoint": partial(theorem_1, adjoint="checkpoint"),
+    "product, backsolve": partial(product, adjoint="backsolve"),
+    "product, checkpoint": partial(product, adjoint="checkpoint"),
 }
 
+PAPER = ("Theorem 1", "Proposition 2", "SNOpt", "first-order adjoint")
+"""Methods of the paper's table."""
 AXES: dict[str, dict[str, list[Size]]] = {
     "m": {
         "Theorem 1": [Size(4, b, 1, 2) for b in (60, 100, 160, 256)],
         "Proposition 2": [Size(8, b, 8, 2) for b in (1000, 2000, 4000, 8000)],
-        "SNOpt": [Size(16, b, 1, 2) for b in (8000, 16000, 32000, 64000)],
-        "first-order adjoint": [Size(16, b, 1, 2) for b in (8000, 16000, 32000, 64000)],
+        **{of: [Size(16, b, 1, 2) for b in (8000, 16000, 32000, 64000)] for of in PAPER[2:]},
     },
     "n": {
         "Theorem 1": [Size(d, 2, 1, 2) for d in (12, 16, 20, 26)],
@@ -138,31 +131,27 @@ AXES: dict[str, dict[str, list[Size]]] = {
     },
     "R": {"Proposition 2": [Size(128, 8, R, 2) for R in (4, 8, 16, 32, 64)]},
     "steps": {
-        "Theorem 1": [Size(16, 8, 1, s) for s in (2, 8, 32)],
-        "Proposition 2": [Size(64, 64, 16, s) for s in (2, 8, 32)],
-        "SNOpt": [Size(64, 2000, 1, s) for s in (2, 8, 32)],
-        "first-order adjoint": [Size(64, 2000, 1, s) for s in (2, 8, 32)],
-        "Theorem 1, checkpoint": [Size(16, 8, 1, s) for s in (2, 8, 32)],
-        "product, backsolve": [Size(16, 8000, 1, s) for s in (2, 8, 32)],
-        "product, checkpoint": [Size(16, 8000, 1, s) for s in (2, 8, 32)],
+        method: [Size(d, batch, R, s) for s in (2, 8, 32)]
+        for method, (d, batch, R) in {
+            "Theorem 1": (16, 8, 1),
+            "Proposition 2": (64, 64, 16),
+            "SNOpt": (64, 2000, 1),
+            "first-order adjoint": (64, 2000, 1),
+            "Theorem 1, checkpoint": (16, 8, 1),
+            "product, backsolve": (16, 8000, 1),
+            "product, checkpoint": (16, 8000, 1),
+        }.items()
     },
 }
-"""What grows, and for each method the sizes at which what grows outweighs the rest."""
+"""For each axis and method the sizes at which that axis dominates the storage."""
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Fit a straight line through the logarithms and return its slope: the exponent.
-
-    Args:
-        xs: what grows.
-        ys: what grows with it.
+    """Return the exponent of a power law: the slope of a line through the logarithms.
 
     Example:
-        >>> slope([1, 2, 4], [3, 12, 48])
+        >>> round(slope([1, 2, 4], [3, 12, 48]), 6)
         2.0
     """
-    a = [math.log(x) for x in xs]
-    b = [math.log(max(y, 1e-3)) for y in ys]
-    mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
-    top = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
-    return top / sum((x - mean_a) ** 2 for x in a)
+    logs = [math.log(max(y, 1e-3)) for y in ys]
+    return linear_regression([math.log(x) for x in xs], logs).slope

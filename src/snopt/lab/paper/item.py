@@ -1,31 +1,28 @@
-"""What a table or figure is made of: jobs that leave records, and a result read off them."""
+"""What a table or figure consists of: jobs that write records, and a result read from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from snopt.lab.config import Scale
-from snopt.lab.table import Cell, Table
-from snopt.lab.train import Listener
-
-__all__ = ["Cell", "Draw", "Item", "Job", "Result", "Space", "Table", "Watch"]
-
-Watch: TypeAlias = Callable[[Path], Sequence[Listener]]
+from snopt.lab.paper.jobs import Job
+from snopt.lab.table import Cell as Cell
+from snopt.lab.table import Table as Table
 
 
 @dataclass(frozen=True)
 class Space:
-    """Where the records of one scale lie.
+    """Where the records of one scale are.
 
     Runs are shared: two items that need the same training find it in the same folder.
 
     Attributes:
-        root: parent of all scales, ``out/paper`` by default.
+        root: parent folder of all scales, ``out/paper`` by default.
         scale: ``"smoke"``, ``"cpu"`` or ``"full"``.
-        tasks: look at these data sets only; at all that an item has if not given.
+        tasks: restrict items to these data sets; all if empty.
     """
 
     root: Path
@@ -33,7 +30,7 @@ class Space:
     tasks: tuple[str, ...] = ()
 
     def among(self, tasks: Iterable[str]) -> list[str]:
-        """Return those of an item's data sets that are to be looked at."""
+        """Return the selected ones of an item's data sets."""
         return [task for task in tasks if not self.tasks or task in self.tasks]
 
     def run(self, task: str, arm: str, seed: int) -> Path:
@@ -49,57 +46,14 @@ class Space:
         return self.root / self.scale / "items" / item
 
 
-class Job(Protocol):
-    """Something to compute, once: a training or a measurement.
-
-    Attributes:
-        label: what to call it on the screen.
-        folder: where its record goes; jobs with the same folder are the same.
-        ready: False if other jobs have to be done before it is known what it is.
-        size: how long it is, in units of its kind.
-        kinds: what else is likely to take as long, from the most alike to the least.
-    """
-
-    @property
-    def label(self) -> str: ...  # noqa: D102
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-    @property
-    def ready(self) -> bool: ...  # noqa: D102
-    @property
-    def size(self) -> float: ...  # noqa: D102
-    @property
-    def kinds(self) -> tuple[str, ...]: ...  # noqa: D102
-
-    def spent(self) -> float | None:
-        """Return the seconds that its record took; None if it is not known."""
-        ...
-
-    def done(self) -> bool:
-        """Tell whether its record is complete."""
-        ...
-
-    def prepare(self) -> None:
-        """Set a stale record aside; raise FolderInUse if another process is at it."""
-        ...
-
-    def do(self, watch: Watch) -> None:
-        """Compute it, or go on where an earlier process stopped.
-
-        Args:
-            watch: makes the listeners of a run folder.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Result:
     """What an item found.
 
     Attributes:
-        tables: beside the paper's values where there are such.
-        notes: what a reader has to know: scale, cuts, parts of data, who wins and why.
-        curves: what the figure is drawn from, as plain numbers.
+        tables: measured values, beside the paper's where it has them.
+        notes: scale, reductions, parts of data and how it was measured.
+        curves: the numbers behind the figure.
     """
 
     tables: list[Table]
@@ -113,17 +67,17 @@ Draw: TypeAlias = Callable[[Any, Result], None]
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure of the paper, or several that come of the same computation.
+    """A table or figure of the paper, or several that come from the same computation.
 
     Attributes:
-        id: what it is called on the command line.
-        labels: its labels in the paper's source, the tables' and figures' own names; none if the
-            paper has nothing of the kind.
+        id: name on the command line.
+        labels: labels of its tables and figures in the paper's source; empty if the paper has none.
         title: what it shows.
-        jobs: lists what is to be computed, as far as the records so far tell; runs whose rate is
-            still to be chosen are listed too, as not ready.
+        jobs: lists what has to be computed, as far as the records so far determine it; runs whose
+            learning rate is not chosen yet are listed as not ready.
         result: reads the records, when all jobs are done.
-        draw: draws a result into a matplotlib figure; None if there is nothing to draw.
+        draw: draws a result into a matplotlib figure; None if there is no figure.
+        shown: whether the page of all results shows it; its JSON file is written anyway.
     """
 
     id: str
@@ -132,8 +86,9 @@ class Item:
     jobs: Callable[[Space], list[Job]]
     result: Callable[[Space], Result]
     draw: Draw | None = None
+    shown: bool = True
 
     @property
     def origin(self) -> str:
-        """Where in the paper it is from."""
+        """Where in the paper it comes from."""
         return ", ".join(self.labels) or "beyond the paper"

@@ -1,19 +1,18 @@
-"""What one iteration of a method costs: seconds side by side, and memory in a fresh process.
+"""The cost of one iteration: seconds of several methods side by side, and memory.
 
-On a CPU seconds are those that its cores worked for this process, added up; on a GPU those that
-passed. All methods work at learning rate zero, so that they do the same solves: the parameters stay
-where they are, and with them the number of evaluations.
+On a CPU seconds are CPU seconds of this process, summed over its threads; on a GPU wall seconds.
+All methods run at learning rate zero: the parameters stay the same, so all methods do the same
+solves.
 """
 
 from __future__ import annotations
 
 import gc
-import pickle
+import os
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -21,6 +20,7 @@ import torch
 from snopt.lab.config import Experiment
 from snopt.lab.data import Batch, Dataset
 from snopt.lab.paper.peak import in_fresh_process, rise
+from snopt.lab.paper.timing import seconds_of, set_refresh
 from snopt.lab.recipes.build import build_parts, build_task
 from snopt.lab.recipes.run import rotated
 from snopt.lab.recipes.tasks import Classification, Density
@@ -29,25 +29,21 @@ from snopt.lab.train.seeding import Order
 from snopt.lab.train.step import Update
 from snopt.optim import SNOpt
 
-__all__ = ["Trainer", "amortised", "measure_iterations", "peak_of", "typical_ratio"]
-
+Learned: TypeAlias = Classification | Density
 Seconds: TypeAlias = dict[str, list[float]]
-"""``plain`` iterations, and ``refresh`` iterations of SNOpt: one number a round."""
-
-NEVER = 10**9
-CHILD = "snopt.lab.paper.peak_child"
+"""``plain`` iterations, and ``refresh`` iterations of SNOpt: one number per round."""
 
 
 class Trainer:
-    """A method at work, at learning rate zero.
+    """A method at learning rate zero.
 
     Args:
         config: the experiment.
-        task: whose loss it minimises.
-        device: where to compute.
+        task: the task with the loss.
+        device: device of the model.
     """
 
-    def __init__(self, config: Experiment, task: Classification | Density, device: str) -> None:
+    def __init__(self, config: Experiment, task: Learned, device: str) -> None:
         self.device = device
         parts = build_parts(config, task.train.spec, device)
         self.second_order = [o for o in parts.optimizers if isinstance(o, SNOpt)]
@@ -60,30 +56,23 @@ class Trainer:
         self.update = Update(lambda batch: task.loss(parts.model, batch), parts)
 
     def iterate(self, batch: Batch, *, refresh: bool = False) -> None:
-        """Make one iteration.
+        """Run one iteration.
 
         Args:
-            batch: what the loss is of.
-            refresh: whether SNOpt renews its factors in it.
+            batch: the batch.
+            refresh: whether SNOpt refreshes its factors.
         """
         for optimizer in self.second_order:
-            done = optimizer.counts.iterations
-            optimizer.next_refresh = done if refresh else NEVER
-            optimizer.recorder.arm(seed=done) if refresh else optimizer.recorder.disarm()
+            set_refresh(optimizer, refresh)
         _, reason = self.update(batch)
         if reason is not None:
-            raise RuntimeError(f"no iteration to measure: {reason}")
+            raise RuntimeError(f"this iteration cannot be measured: {reason}")
 
     def seconds(self, batch: Batch, *, refresh: bool = False) -> tuple[float, float]:
         """Time one iteration, and the optimizer's step in it."""
-        gc.collect()
-        gc.disable()
-        try:
-            self.stepping, start = 0.0, self._now()
-            self.iterate(batch, refresh=refresh)
-            return self._now() - start, self.stepping
-        finally:
-            gc.enable()
+        self.stepping = 0.0
+        whole = seconds_of(lambda: self.iterate(batch, refresh=refresh), self._now)
+        return whole, self.stepping
 
     def _step(self, sign: int) -> None:
         self.stepping += sign * self._now()
@@ -92,7 +81,6 @@ class Trainer:
         if self.device == "cuda":
             torch.cuda.synchronize()
             return time.perf_counter()
-        # The processor's seconds: what else the machine is at does not count.
         return time.process_time()
 
 
@@ -100,8 +88,8 @@ def measure_iterations(configs: Mapping[str, Experiment], rounds: int) -> dict[s
     """Measure several methods on the same task, on a GPU if there is one.
 
     Args:
-        configs: one experiment a method, alike but for the optimizer.
-        rounds: in each, every method makes a plain iteration, and SNOpt a refresh too.
+        configs: experiments by method, equal except for the optimizer.
+        rounds: in each, every method runs a plain iteration, and SNOpt a refresh too.
 
     Returns:
         By method ``seconds``, ``megabytes`` and ``refresh_every``; and the ``environment``.
@@ -112,33 +100,62 @@ def measure_iterations(configs: Mapping[str, Experiment], rounds: int) -> dict[s
     order = Order(len(task.train), first.train.batch_size, seed=0)
     batches = [task.train.batch(order.indices(k)) for k in range(rounds)]
     seconds = time_rounds(configs, task, [batch.to(device) for batch in batches], device)
+    few = Dataset(batches[0], task.train.spec)
+    small = type(task)(task.name, few, few, few)
     return {
         "seconds": seconds,
-        "megabytes": {name: _peak(config, task, batches[0]) for name, config in configs.items()},
+        "megabytes": {
+            name: round(in_fresh_process(peak_of, config, small), 1)
+            for name, config in configs.items()
+        },
         "refresh_every": {name: c.optimizer.refresh_every for name, c in configs.items()},
         "environment": environment(torch.device(device), 1),
     }
 
 
-def time_rounds(
-    configs: Mapping[str, Experiment],
-    task: Classification | Density,
-    batches: Sequence[Batch],
-    device: str,
-) -> dict[str, Seconds]:
-    """Time methods in turn, a round a batch, each round beginning with another method.
+def measure_clocks(configs: Mapping[str, Experiment], rounds: int) -> dict[str, Any]:
+    """Time ten iterations, one with a refresh, by CPU and by wall seconds in the same rounds.
 
-    Whatever slows the machine down for a while so hits all methods alike.
+    Args:
+        configs: experiments by method, equal except for the optimizer.
+        rounds: number of rounds.
+
+    Returns:
+        Seconds by method under ``cpu`` and ``wall``, and the load average of the machine.
     """
+    task = build_task(next(iter(configs.values())))
+    batch = task.train.batch(torch.arange(min(128, len(task.train))))
+    trainers = {name: Trainer(config, task, "cpu") for name, config in configs.items()}
+    found: dict[str, dict[str, list[float]]] = {
+        clock: {name: [] for name in trainers} for clock in ("cpu", "wall")
+    }
+    for trainer in trainers.values():
+        trainer.iterate(batch, refresh=True)
+
+    def iterate(name: str) -> None:
+        start = time.perf_counter()
+        for number in range(10):
+            trainers[name].iterate(batch, refresh=number == 0)
+        found["wall"][name].append(time.perf_counter() - start)
+
+    for k in range(rounds):
+        for name in rotated(list(trainers), k):
+            found["cpu"][name].append(seconds_of(partial(iterate, name), time.process_time))
+    return {**found, "load": os.getloadavg()[0]}
+
+
+def time_rounds(
+    configs: Mapping[str, Experiment], task: Learned, batches: Sequence[Batch], device: str
+) -> dict[str, Seconds]:
+    """Time methods in turn, one round per batch, each round in another order."""
     trainers = {name: Trainer(config, task, device) for name, config in configs.items()}
     for trainer in trainers.values():
-        # Without a refresh there is nothing to precondition with.
+        # Preconditioning needs a first refresh.
         trainer.iterate(batches[0], refresh=True)
         trainer.iterate(batches[0])
     found: dict[str, Seconds] = {name: {"plain": []} for name in trainers}
-    names = list(trainers)
     for k, batch in enumerate(batches):
-        order = rotated(names, k)
+        order = rotated(list(trainers), k)
         plain = {name: trainers[name].seconds(batch) for name in order}
         # Without a refresh all methods make the same forward and backward pass.
         passes = statistics.median(whole - step for whole, step in plain.values())
@@ -151,53 +168,16 @@ def time_rounds(
     return found
 
 
-def amortised(seconds: Seconds, refresh_every: int) -> list[float]:
-    """Return seconds of an iteration when one of so many is a refresh, round by round.
-
-    Example:
-        >>> amortised({"plain": [1.0], "refresh": [3.0]}, refresh_every=100)
-        [1.02]
-        >>> amortised({"plain": [1.0]}, refresh_every=100)
-        [1.0]
-    """
-    share = 1 / refresh_every
-    refresh = seconds.get("refresh", seconds["plain"])
-    return [(1 - share) * p + share * r for p, r in zip(seconds["plain"], refresh, strict=True)]
-
-
-def typical_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median of ratios that were each taken within a round.
-
-    Example:
-        >>> typical_ratio([1.0, 4.0, 9.0], [1.0, 2.0, 3.0])
-        2.0
-    """
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def _peak(config: Experiment, task: Classification | Density, batch: Batch) -> float:
-    """Have a fresh process measure the memory of an iteration; it is handed the batch alone."""
-    few = Dataset(batch, task.train.spec)
-    small = type(task)(task.name, few, few, few)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "work.pickle"
-        path.write_bytes(pickle.dumps((config, small)))
-        return round(in_fresh_process(CHILD, str(path)), 1)
-
-
-def peak_of(path: Path) -> float:
-    """Measure what an iteration takes: model, optimizer, solves and, for SNOpt, a refresh.
+def peak_of(config: Experiment, task: Learned) -> float:
+    """Return the peak megabytes of an iteration: model, optimizer, solves and SNOpt's refresh.
 
     Args:
-        path: a pickled pair of an experiment and a task of one batch.
-
-    Returns:
-        Megabytes.
+        config: the experiment.
+        task: a task of one batch.
     """
-    config, task = pickle.loads(path.read_bytes())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     batch = task.train.tensors.to(device)
-    # What torch loads on first use is not the method's.
+    # What torch loads on first use does not belong to the method.
     Trainer(config, task, device).iterate(batch.slice(0, 2), refresh=True)
     gc.collect()
     made: list[Trainer] = []

@@ -1,7 +1,7 @@
 """The two kinds of jobs: a training, which resumes, and a measurement, which starts over.
 
-A record carries a stamp of its settings and of the code that made it. One with another stamp is
-stale: it is set aside, and the job is done again.
+A record carries a stamp of its settings and of the code that made it. A record with another stamp
+is stale: it is moved aside, and the job is done again.
 """
 
 from __future__ import annotations
@@ -10,25 +10,31 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
-from snopt.lab.paper.item import Watch
-from snopt.lab.paper.version import stamp
-from snopt.lab.recipes.build import build
-from snopt.lab.recipes.run import Run, recorded
+from snopt.lab.paper.version import LIBRARY, TRAINING, code_of, stamp
+from snopt.lab.recipes.build import build, build_task
+from snopt.lab.recipes.run import describe, load, recorded
+from snopt.lab.train import Listener, Outcome, join
+from snopt.lab.train import train as run
 from snopt.lab.train.folder import FolderLock, write_json
+from snopt.lab.train.run import evaluate
 
-__all__ = ["Measurement", "Training", "failure"]
+__all__ = ["Job", "Measurement", "Training", "Watch", "failure"]
 
+Watch: TypeAlias = Callable[[Path], Sequence[Listener]]
+"""Creates the listeners of a run folder."""
+
+BEST = "best.json"
 FAILED = "failed.json"
 MEASURED = "measured.json"
 STAMP = "stamp.json"
@@ -38,39 +44,64 @@ _done: set[tuple[Path, str, str]] = set()
 """Jobs that this process has found done, so that their records need not be read again."""
 
 
-class _Stamped:
-    """A folder with a stamp, and the seconds spent on what is in it."""
+class Job:
+    """Something to compute once, and its record.
+
+    Attributes:
+        folder: where the record goes; jobs with the same folder are the same.
+        ready: False until other jobs have decided what it is.
+    """
 
     folder: Path
+    ready: bool = True
 
     @property
-    def settings(self) -> object:
-        """Everything that the record depends on but the code."""
+    def label(self) -> str:
+        """Name on the screen."""
         raise NotImplementedError
 
-    def complete(self) -> bool:
-        """Tell whether the record is all there, whoever made it."""
+    @property
+    def size(self) -> float:
+        """Length, in units of its kind."""
+        return 1.0
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of jobs that take about as long, the most similar first."""
         raise NotImplementedError
 
     @property
     def stamp(self) -> dict[str, str]:
-        """What the record must carry."""
-        return stamp(self.settings)
+        """The stamp that a current record has."""
+        raise NotImplementedError
+
+    def complete(self) -> bool:
+        """Return whether the record is complete, whatever its stamp."""
+        raise NotImplementedError
+
+    def do(self, watch: Watch) -> None:
+        """Compute it, or continue where an earlier process stopped.
+
+        Args:
+            watch: creates the listeners of a run folder.
+        """
+        raise NotImplementedError
 
     def done(self) -> bool:
-        """Tell whether its record is complete, and made by this code with these settings."""
-        key = (self.folder, self.stamp["code"], self.stamp["settings"])
+        """Return whether the record is complete and current."""
+        wanted = self.stamp
+        key = (self.folder, wanted["code"], wanted["settings"])
         if key not in _done and self.current() and self.complete():
             _done.add(key)
         return key in _done
 
     def current(self) -> bool:
-        """Tell whether what is in the folder was made by this code with these settings."""
+        """Return whether this code with these settings made what is in the folder."""
         kept = self._kept()
         return {name: kept.get(name) for name in self.stamp} == self.stamp
 
     def spent(self) -> float | None:
-        """Return the seconds that the record took; None if it is not known."""
+        """Return the seconds that the record took; None if unknown."""
         found = self._kept().get("seconds")
         return float(found) if found else None
 
@@ -82,7 +113,11 @@ class _Stamped:
         return found
 
     def prepare(self) -> None:
-        """Set a stale record aside, into the folder ``stale``, and stamp the new one."""
+        """Move a stale record into the folder ``stale``, and stamp the new one.
+
+        Raises:
+            FolderInUse: another process works on it.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         with FolderLock(self.folder):
             if self.current():
@@ -96,7 +131,7 @@ class _Stamped:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Add the seconds that pass to those spent on the record."""
+        """Add the elapsed seconds to those of the record."""
         begun = time.perf_counter()
         try:
             yield
@@ -106,64 +141,100 @@ class _Stamped:
 
 
 @dataclass(frozen=True)
-class Training(_Stamped, Run):
+class Training(Job):
     """One run of an experiment.
 
     Attributes:
-        ready: False while its learning rate is still to be chosen: ``config`` is then a guess.
+        config: the experiment.
+        folder: the run folder.
+        ready: False until its learning rate is chosen; ``config`` is a guess until then.
     """
 
+    config: Experiment
+    folder: Path
     ready: bool = True
 
     @property
-    def settings(self) -> object:  # noqa: D102
-        return self.config
+    def stamp(self) -> dict[str, str]:  # noqa: D102
+        return stamp(self.config, code_of(self.config))
 
     @property
-    def label(self) -> str:
-        """What to call it on the screen."""
+    def label(self) -> str:  # noqa: D102
         return f"{self.config.task}: {self.folder.name}"
 
     @property
-    def size(self) -> float:
-        """How long it is, in units of its kind."""
+    def size(self) -> float:  # noqa: D102
         return float(self.config.train.iterations or 1)
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """What else is likely to take as long, from the most alike to the least."""
+    def kinds(self) -> tuple[str, ...]:  # noqa: D102
         config = self.config
         return f"{config.task}, {config.optimizer.name}", config.task, config.model.kind
 
     def done(self) -> bool:
-        """Tell whether the run has ended, well or not."""
+        """Return whether the run has ended, successfully or not."""
         return self.ready and super().done()
 
     def complete(self) -> bool:  # noqa: D102
-        return failure(self.folder) is not None or recorded(self.config, self.folder) is not None
+        ended = failure(self.folder) is not None or recorded(self.config, self.folder) is not None
+        return ended and (self.best() is not None or not self._tests_best)
+
+    @property
+    def _tests_best(self) -> bool:
+        tested = self.config.scale == "cpu" and self.config.data.test_examples != 0
+        return tested and failure(self.folder) is None
+
+    def best(self) -> dict[str, Any] | None:
+        """Return the test metrics of the best model by validation, at scale ``cpu``; else None."""
+        path = self.folder / BEST
+        return json.loads(path.read_text("utf-8")) if path.exists() else None
 
     def do(self, watch: Watch) -> None:
-        """Train, or go on with the training.
+        """Train, or resume the training; at scale ``cpu``, test the best model by validation.
 
-        A solve that cannot be finished ends the run, and is its outcome: a learning rate that
-        makes the flow too stiff is a fact about the optimizer. It is recorded with its reason.
+        A failed solve ends the run and is recorded as its outcome with the reason: a learning rate
+        that makes the flow too stiff is a property of the optimizer.
         """
         self.prepare()
         if self.config.solver.compile:
             warm_up(replace(self.config, train=replace(self.config.train, seed=0)))
         with self.timed():
             try:
-                outcome = self.finish(lambda run: watch(run.folder))
+                outcome = recorded(self.config, self.folder) or self._train(watch(self.folder))
             except SolveError as error:
                 write_json(self.folder / FAILED, {"reason": str(error)})
                 return
-        if outcome.status == "interrupted":
-            raise KeyboardInterrupt
+            if outcome.status == "interrupted":
+                raise KeyboardInterrupt
+            if self._tests_best:
+                write_json(self.folder / BEST, self._test_best())
+
+    def _train(self, listeners: Sequence[Listener]) -> Outcome:
+        """Train as :func:`snopt.lab.recipes.run` does, without the report's pictures.
+
+        The picture of a density takes longer than a short run.
+        """
+        with join("cuda" if torch.cuda.is_available() else None) as world:
+            task, parts = build(self.config, world.device)
+            task.picture = None  # type: ignore[assignment, method-assign]
+            about = {**describe(self.config), "spec": asdict(task.train.spec)}
+            train, folder = self.config.train, self.folder
+            return run(task, parts, train, folder, describe=about, resume=True, listeners=listeners)
+
+    def _test_best(self) -> dict[str, float]:
+        task, loaded = build_task(self.config), load(self.folder)
+        assert task.test is not None
+        train = self.config.train
+        return dict(
+            evaluate(
+                task, loaded.model, task.test, batch_size=train.eval_batch_size, seed=train.seed
+            )
+        )
 
 
 @cache
 def warm_up(config: Experiment) -> None:
-    """Compile what a run will need, so that compiling is in no run's seconds."""
+    """Compile what a run needs, so that no run's seconds contain the compilation."""
     task, parts = build(config)
     batch = task.train.batch(torch.arange(min(config.train.batch_size, len(task.train))))
     task.loss(parts.model, batch).backward()
@@ -172,35 +243,37 @@ def warm_up(config: Experiment) -> None:
 
 
 def failure(folder: Path) -> str | None:
-    """Return why a run could not be finished; None if it could, or has not ended."""
+    """Return why a run failed; None if it succeeded or has not ended."""
     path = folder / FAILED
     return str(json.loads(path.read_text("utf-8"))["reason"]) if path.exists() else None
 
 
 @dataclass(frozen=True)
-class Measurement(_Stamped):
+class Measurement(Job):
     """Something measured in one go.
 
     Attributes:
-        folder: where its record goes.
-        measure: returns what is to be recorded: numbers, strings, lists and dictionaries.
+        folder: where the record goes.
+        measure: returns what is recorded: numbers, strings, lists and dictionaries.
         settings: what it depends on beside the code.
+        code: files and folders of the package that it depends on; by default all that can matter.
     """
 
     folder: Path
     measure: Callable[[], dict[str, Any]]
     settings: object = None
-    ready = True
-    size = 1.0
+    code: tuple[str, ...] = (*LIBRARY, *TRAINING, "lab/optimizers")
 
     @property
-    def label(self) -> str:
-        """What to call it on the screen."""
+    def stamp(self) -> dict[str, str]:  # noqa: D102
+        return stamp(self.settings, self.code)
+
+    @property
+    def label(self) -> str:  # noqa: D102
         return f"measure {self.folder.name}"
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """What else is likely to take as long."""
+    def kinds(self) -> tuple[str, ...]:  # noqa: D102
         return (self.folder.name.partition("-")[0],)
 
     def complete(self) -> bool:  # noqa: D102
@@ -212,7 +285,7 @@ class Measurement(_Stamped):
         return found
 
     def do(self, watch: Watch) -> None:
-        """Measure; another process that is at it is left alone."""
+        """Measure, unless another process has done it meanwhile."""
         self.prepare()
         with FolderLock(self.folder), self.timed():
             if not self.done():

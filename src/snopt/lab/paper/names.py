@@ -1,4 +1,4 @@
-"""What data sets and methods are called in tables, and how their numbers are written."""
+"""The names of data sets and methods in tables, and how their numbers are formatted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.optimizers.registry import PALETTE, color_index
 from snopt.lab.report.summary import Stat, stat
-
-__all__ = ["METHODS", "TASKS", "color_of", "mean_of", "stat_text"]
 
 TASKS: dict[str, str] = {
     "mnist": "MNIST",
@@ -22,15 +20,13 @@ TASKS: dict[str, str] = {
     "miniboone": "Miniboone",
 }
 """The paper's data sets in its order, with its names."""
-
-METHODS: dict[str, str] = {
-    **{name: entry.label for name, entry in OPTIMIZERS.items()},
-    "snopt_tuned": "SNOpt (tuned)",
-}
+TUNED = "snopt_tuned"
+"""SNOpt with a searched learning rate, as the other methods have."""
+METHODS = {**{name: entry.label for name, entry in OPTIMIZERS.items()}, TUNED: "SNOpt (tuned)"}
 
 
 def color_of(title: str) -> str:
-    """Return the colour of a method, by its name in tables; the same in all figures.
+    """Return the colour of a method by its name in tables, the same in all figures.
 
     Example:
         >>> color_of("SNOpt (default)")
@@ -42,7 +38,7 @@ def color_of(title: str) -> str:
 
 
 def stat_text(found: Stat | None, metric: str = "") -> str:
-    """Write a mean with its deviation; accuracies in percent.
+    """Format a mean with its deviation; accuracies in percent.
 
     Example:
         >>> stat_text(Stat(0.97123, 0.0021, 3), "accuracy"), stat_text(None)
@@ -57,7 +53,7 @@ def stat_text(found: Stat | None, metric: str = "") -> str:
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values there are; None of none.
+    """Return the mean of the known values; None if there are none.
 
     Example:
         >>> mean_of([1.0, None, 2.0]), mean_of([])

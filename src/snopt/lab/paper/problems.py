@@ -1,4 +1,4 @@
-"""Small problems of which every derivative can be computed exactly, and the paper's own field."""
+"""Small problems whose derivatives can be computed exactly, and the paper's own field."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from torch.nn import functional
 from snopt.models.fields import ConvField
 from snopt.models.image import head, stem
 
-__all__ = ["CASES", "DTYPE", "TIMES", "Counted", "Problem", "TwoScales", "conv", "image", "mlp"]
-
 DTYPE = torch.float64
 TIMES = (0.0, 1.0)
 
@@ -25,19 +23,19 @@ class Counted(nn.Module):
     count = 0
 
     def __call__(self, *args: Any) -> Any:
-        """Count, and evaluate."""
+        """Evaluate the field."""
         self.count += 1
         return super().__call__(*args)
 
 
 class SmallConv(Counted):
-    """conv3x3 -> tanh -> conv3x3 with the time as one more channel."""
+    """conv3x3 -> tanh -> conv3x3 with time as an additional channel."""
 
     def __init__(self, channels: int, width: int, gain: float) -> None:
         super().__init__()
         self.first = nn.Conv2d(channels + 1, width, 3, padding=1)
         self.last = nn.Conv2d(width + 1, channels, 3, padding=1)
-        louder(self, gain)
+        scaled_up(self, gain)
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         """Evaluate the field at images ``x``."""
@@ -46,13 +44,13 @@ class SmallConv(Counted):
 
 
 class SmallMLP(Counted):
-    """linear -> tanh -> linear with the time as one more input."""
+    """linear -> tanh -> linear with time as an additional input."""
 
     def __init__(self, dim: int, width: int, gain: float = 2.0) -> None:
         super().__init__()
         self.first = nn.Linear(dim + 1, width)
         self.last = nn.Linear(width, dim)
-        louder(self, gain)
+        scaled_up(self, gain)
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         """Evaluate the field at points ``x``."""
@@ -61,7 +59,7 @@ class SmallMLP(Counted):
 
 
 class TwoScales(SmallMLP):
-    """The same with half of the directions contracting fast: run backward, they explode."""
+    """The same with half of the directions contracting fast, so that they explode backward."""
 
     rate = 12.0
 
@@ -75,20 +73,20 @@ class CountedConv(Counted, ConvField):
     """The field of the paper's image models, counting its evaluations."""
 
 
-def louder(field: nn.Module, gain: float) -> None:
-    """Make untrained weights as large as trained ones."""
+def scaled_up(field: nn.Module, gain: float) -> None:
+    """Scale untrained weights up to the size of trained ones."""
     for parameter in field.parameters():
         parameter.data.mul_(gain)
 
 
 @dataclass
 class Problem:
-    """A field, its start and its cost; times are those of [0, 1].
+    """A field, an initial state and a cost on [0, 1].
 
     Attributes:
-        field: the vector field; derivatives are those by its parameters.
-        x0: where solves start.
-        cost: of the state at the end.
+        field: the vector field; derivatives are with respect to its parameters.
+        x0: initial state.
+        cost: cost of the final state.
     """
 
     field: Counted
@@ -97,7 +95,7 @@ class Problem:
 
     @property
     def args(self) -> tuple[Counted, Tensor, tuple[float, float], Callable[[Tensor], Tensor]]:
-        """What functions of :mod:`snopt.kronecker` take: field, start, times, cost."""
+        """The first arguments of the functions of :mod:`snopt.second_order`."""
         return self.field, self.x0, TIMES, self.cost
 
     @property
@@ -113,7 +111,7 @@ def conv(x0: Tensor, labels: Tensor, *, width: int, gain: float) -> Problem:
         x0: images, (batch, channels, height, width).
         labels: their classes, of ten.
         width: channels between the two convolutions.
-        gain: what untrained weights are multiplied by.
+        gain: factor of the untrained weights.
     """
     field = SmallConv(x0.shape[1], width, gain).to(DTYPE)
     readout = nn.Linear(x0[0].numel(), 10, dtype=DTYPE).requires_grad_(False)
@@ -125,9 +123,9 @@ def mlp(dim: int, width: int, batch: int, kind: type[SmallMLP] = SmallMLP) -> Pr
     """A batch of points, cross-entropy of a linear read-out.
 
     Args:
-        dim: of a point.
-        width: of the hidden layer.
-        batch: how many points.
+        dim: dimension of a point.
+        width: units of the hidden layer.
+        batch: number of points.
         kind: the field.
     """
     field, x0 = kind(dim, width).to(DTYPE), torch.randn(batch, dim, dtype=DTYPE)
@@ -151,18 +149,11 @@ def image(x: Tensor, labels: Tensor, *, width: int) -> Problem:
     return Problem(field, x0, lambda state: functional.cross_entropy(after(state), labels))
 
 
-def _random_conv(gain: float) -> Problem:
-    """Two images of 2 x 5 x 5."""
-    field, x0 = SmallConv(2, 4, gain).to(DTYPE), torch.randn(2, 2, 5, 5, dtype=DTYPE)
-    readout, labels = nn.Linear(50, 10, dtype=DTYPE).requires_grad_(False), torch.tensor([3, 7])
-    return Problem(field, x0, lambda x: functional.cross_entropy(readout(x.flatten(1)), labels))
-
-
 CASES: dict[str, Callable[[], Problem]] = {
-    "conv": lambda: _random_conv(gain=2.0),
-    "conv_strong": lambda: _random_conv(gain=6.0),
+    "conv": lambda: conv(torch.randn(2, 2, 5, 5), torch.tensor([3, 7]), width=4, gain=2.0),
+    "conv_strong": lambda: conv(torch.randn(2, 2, 5, 5), torch.tensor([3, 7]), width=4, gain=6.0),
     "mlp_2d": lambda: mlp(dim=2, width=16, batch=8),
     "mlp_8d": lambda: mlp(dim=8, width=24, batch=4),
     "mlp_two_scales": lambda: mlp(dim=4, width=16, batch=4, kind=TwoScales),
 }
-"""Problems with random states; what they draw depends on the seed alone."""
+"""Problems with random states, which depend on the seed only."""

@@ -1,37 +1,41 @@
-"""Do the jobs of items, in one process or several, and tell what is left.
+"""Do the jobs of items in one process or several, and report what is left.
 
-There is no list of jobs on disk: what is done is told by the records, what another process is at by
-the lock of its folder. A queue can therefore be killed at any time and started again; a training
-goes on from its last checkpoint.
+There is no list of jobs on disk: records tell what is done, and the lock of a folder tells what
+another process works on. A queue can therefore be killed at any time and started again; a training
+resumes from its last checkpoint.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from snopt.lab.paper.item import Item, Job, Space, Watch
+import torch
+
+from snopt.lab.paper.item import Item, Result, Space
+from snopt.lab.paper.items import ITEMS
+from snopt.lab.paper.jobs import Job, Watch
+from snopt.lab.paper.page import write_result
 from snopt.lab.train import FolderInUse
 
-__all__ = ["Orphaned", "jobs_of", "left_text", "pending", "share", "work"]
+__all__ = ["Orphaned", "jobs_of", "left_text", "pending", "run_item", "share", "state", "work"]
 
 PATIENCE = 5.0
-"""Seconds between two looks at jobs that other processes are at."""
+"""Seconds between two checks of jobs that other processes work on."""
 REPORT_EVERY = 60.0
 """Seconds between two reports on what is left."""
-WORKER = "snopt.lab.paper.worker"
 
 
 def jobs_of(items: Iterable[Item], space: Space) -> list[Job]:
-    """List the jobs of some items, each once."""
-    found: dict[Any, Job] = {}
+    """Return the jobs of items, each once."""
+    found: dict[Path, Job] = {}
     for item in items:
         for job in item.jobs(space):
             found.setdefault(job.folder, job)
@@ -39,18 +43,42 @@ def jobs_of(items: Iterable[Item], space: Space) -> list[Job]:
 
 
 def pending(items: Iterable[Item], space: Space) -> list[Job]:
-    """List the jobs that are not done, as far as the records tell."""
+    """Return the jobs that are not done, as far as the records determine them."""
     return [job for job in jobs_of(items, space) if not job.done()]
 
 
+def run_item(item: Item, space: Space, *, watch: Watch, tell: Callable[[str], None]) -> Result:
+    """Do the jobs that an item still needs, and write its result.
+
+    Args:
+        item: the item.
+        space: where the records are.
+        watch: creates the listeners of a run.
+        tell: receives the label of every job.
+    """
+    work([item], space, watch=watch, tell=tell)
+    result = item.result(space)
+    write_result(item, space, result)
+    return result
+
+
+def state(item: Item, space: Space) -> str:
+    """Return the progress of an item: "not begun", "3 of 12" or "done"."""
+    jobs = jobs_of([item], space)
+    done = sum(job.done() for job in jobs)
+    if done == len(jobs) and (space.output(item.id) / "result.json").exists():
+        return "done"
+    return f"{done} of {len(jobs)}" if done else "not begun"
+
+
 def work(items: Sequence[Item], space: Space, *, watch: Watch, tell: Callable[[str], None]) -> None:
-    """Do jobs until none is left; jobs that other processes are at are waited for.
+    """Do jobs until none is left, waiting for those that other processes work on.
 
     Args:
         items: whose jobs.
         space: where the records are.
-        watch: makes the listeners of a run.
-        tell: told the label of every job.
+        watch: creates the listeners of a run.
+        tell: receives the label of every job.
     """
     while waiting := pending(items, space):
         did = 0
@@ -71,70 +99,92 @@ def work(items: Sequence[Item], space: Space, *, watch: Watch, tell: Callable[[s
 def share(
     items: Sequence[Item], space: Space, workers: int, *, tell: Callable[[str], None]
 ) -> None:
-    """Have several processes of one thread each do the jobs of items; return when all are done.
+    """Do the jobs of items in several processes of one thread each.
 
-    If this process is interrupted, its workers save and stop; so do they if it is killed.
+    If this process is interrupted or killed, its workers save and stop.
 
     Args:
         items: whose jobs.
         space: where the records are.
-        workers: how many processes.
-        tell: told now and then what is left.
+        workers: number of processes.
+        tell: receives a line on what is left, at the start and every minute.
+
+    Raises:
+        RuntimeError: a worker failed.
     """
-    order = {
-        "root": str(space.root), "scale": space.scale, "tasks": space.tasks,
-        "items": [item.id for item in items],
-    }  # fmt: skip
-    command = [sys.executable, "-m", WORKER, json.dumps(order)]
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     tell(left_text(items, space, workers))
-    begun = [subprocess.Popen(command, env={**os.environ, **threads}) for _ in range(workers)]
+    context = multiprocessing.get_context("spawn")
+    order = ([item.id for item in items], space)
+    begun = [context.Process(target=_worker, args=order) for _ in range(workers)]
+    for worker in begun:
+        worker.start()
     told = time.monotonic()
     try:
-        while any(worker.poll() is None for worker in begun):
+        while any(worker.is_alive() for worker in begun):
             time.sleep(min(PATIENCE, 1.0))
             if time.monotonic() - told > REPORT_EVERY:
                 told = time.monotonic()
                 tell(left_text(items, space, workers))
     finally:
         for worker in begun:
-            worker.terminate()  # A training saves first; one that has ended does not mind.
-        codes = [worker.wait() for worker in begun]
-    if any(codes):
+            worker.terminate()  # a training saves first
+            worker.join()
+    if codes := [worker.exitcode for worker in begun if worker.exitcode]:
         raise RuntimeError(
-            f"a worker stopped with exit code {max(codes, key=abs)}; its message is above. Run the "
-            "same command again to continue."
+            f"a worker stopped with exit code {codes[0]}; its message is above. Run the same "
+            "command again to continue."
         )
 
 
+def _worker(ids: Sequence[str], space: Space) -> None:
+    torch.set_num_threads(1)
+    orphaned = Orphaned()
+
+    def tell(label: str) -> None:
+        orphaned.on_record({})  # between jobs, which may be measurements
+        # One call: lines of two processes do not mix.
+        sys.stdout.write(f"--- {label}\n")
+        sys.stdout.flush()
+
+    try:
+        work([ITEMS[id] for id in ids], space, watch=lambda folder: [orphaned], tell=tell)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 class Orphaned:
-    """A listener that stops a training, after it has saved, when the process's parent is gone."""
+    """A listener that stops a training, after it has saved, when the parent process is gone."""
 
     def __init__(self) -> None:
         self.parent = os.getppid()
 
     def on_start(self, total: int | None, config: object) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def on_record(self, record: Mapping[str, Any]) -> None:
-        """Look for the parent."""
+        """Check for the parent."""
         if os.getppid() != self.parent:
             signal.raise_signal(signal.SIGTERM)
 
     def on_end(self, outcome: object) -> None:
-        """Nothing to finish."""
+        """Do nothing."""
 
 
 # ------------------------------------------------------------------------------- what is left
 
 
 def left_text(items: Iterable[Item], space: Space, workers: int = 1) -> str:
-    """Say how many jobs are left and how long they will take."""
+    """Return how many jobs are left and how long they will take."""
     jobs = jobs_of(items, space)
     left = [job for job in jobs if not job.done()]
     if not left:
         return f"all {len(jobs)} jobs are done"
-    known = [seconds for job in left if (seconds := _forecast(job, jobs)) is not None]
+    rates = _rates(jobs)
+    known = [
+        rates[kind] * job.size
+        for job in left
+        if (kind := next((kind for kind in job.kinds if kind in rates), None)) is not None
+    ]
     text = f"{len(left)} of {len(jobs)} jobs left"
     if known:
         text += f", about {duration(sum(known) / workers)}"
@@ -143,21 +193,18 @@ def left_text(items: Iterable[Item], space: Space, workers: int = 1) -> str:
     return text
 
 
-def _forecast(job: Job, jobs: Sequence[Job]) -> float | None:
-    """Estimate the seconds of a job by those of the most similar jobs that are done."""
-    for kind in job.kinds:
-        rates = [
-            spent / other.size
-            for other in jobs
-            if kind in other.kinds and other.done() and (spent := other.spent()) is not None
-        ]
-        if rates:
-            return statistics.fmean(rates) * job.size
-    return None
+def _rates(jobs: Iterable[Job]) -> dict[str, float]:
+    """Return seconds per unit of size, by kind of job, from the jobs that are done."""
+    found: dict[str, list[float]] = {}
+    for job in jobs:
+        if job.done() and (spent := job.spent()) is not None:
+            for kind in job.kinds:
+                found.setdefault(kind, []).append(spent / job.size)
+    return {kind: statistics.fmean(values) for kind, values in found.items()}
 
 
 def duration(seconds: float) -> str:
-    """Write a time.
+    """Format a duration.
 
     Example:
         >>> duration(42), duration(600), duration(9000)

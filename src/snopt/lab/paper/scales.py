@@ -1,10 +1,10 @@
-"""The paper's set-up at three sizes.
+"""The paper's experiments at three sizes.
 
-``full`` is the recipe itself; ``smoke`` its three updates. ``cpu`` is long enough on two cores
-for validation curves to become flat: the recipe's model and solver, with fewer iterations than the
-paper's where they suffice; images with half the channels; the parts outside the vector field at
-one rate for all methods. Its rates are chosen anew, constant or along a cosine, so that the
-published schedules do not apply.
+``full`` is the recipe itself, ``smoke`` three updates of it. ``cpu`` is meant to reach flat
+validation curves on two cores (:func:`snopt.lab.paper.curves.last_gain`): the recipe's model and
+solver with fewer iterations, half the channels for images, and one learning rate for all methods
+outside the vector field. Its learning rates are chosen anew, constant or with a cosine schedule,
+so the published schedules do not apply.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.recipes import recipe
 
-__all__ = ["CUTS", "SEEDS", "TUNING_SEED", "configuration", "cut_note", "cut_notes"]
-
 SEEDS: dict[Scale, int] = {"smoke": 1, "cpu": 3, "full": 3}
-"""How many seeds, from 0."""
+"""Number of seeds, from 0."""
 TUNING_SEED = 10
-"""Rates are chosen with a seed that no table reports."""
+"""Seed of the search for learning rates, which no table reports."""
 REST_LR = 3e-3
 """Adam's rate outside the vector field of series models, at scale ``cpu``."""
 
@@ -30,9 +28,9 @@ class Cut:
     """A task at scale ``cpu``.
 
     Attributes:
-        iterations: updates to make; the runs that choose a rate make fewer.
-        width: channels of image models; the recipe's if not given.
-        compile: whether whole steps are compiled.
+        iterations: updates of a reported run.
+        width: channels of image models; by default those of the recipe.
+        compile: whether to compile whole steps.
     """
 
     iterations: int
@@ -41,16 +39,18 @@ class Cut:
 
 
 CUTS: dict[str, Cut] = {
-    "mnist": Cut(2000, width=32),
-    "svhn": Cut(300, width=32),
-    "cifar10": Cut(1500, width=32),
+    "mnist": Cut(1500, width=32),
+    "svhn": Cut(150, width=32),
+    "cifar10": Cut(800, width=32),
     "spoken_arabic_digits": Cut(1000, compile=True),
     "articulary_word_recognition": Cut(300, compile=True),
-    "character_trajectories": Cut(600, compile=True),
-    "circle": Cut(1500),
-    "gas": Cut(1500),
-    "miniboone": Cut(1500),
+    "character_trajectories": Cut(500, compile=True),
+    "circle": Cut(1000),
+    "gas": Cut(600),
+    "miniboone": Cut(400),
 }
+LONGEST = 3600.0
+"""Seconds after which a run at scale ``cpu`` ends, whatever its number of updates."""
 VALID_EXAMPLES = 1000
 POINTS = 20
 """Evaluations along a run."""
@@ -63,9 +63,9 @@ def configuration(
 
     Args:
         task: one of the paper's nine data sets.
-        optimizer: what trains it.
+        optimizer: name of the optimizer.
         scale: the size.
-        iterations: updates to make at scale ``cpu``, instead of the task's own number.
+        iterations: updates at scale ``cpu``, in place of the task's own number.
 
     Example:
         >>> configuration("mnist", "adam", "cpu").model.width
@@ -84,7 +84,11 @@ def configuration(
         solver=replace(config.solver, compile=cut.compile),
         optimizer=replace(config.optimizer, rest_lr=rest, milestones=(), gamma=1.0),
         train=replace(
-            config.train, iterations=length, epochs=None, evaluate_every=max(length // POINTS, 1)
+            config.train,
+            iterations=length,
+            epochs=None,
+            evaluate_every=max(length // POINTS, 1),
+            max_seconds=LONGEST,
         ),
     )
 
@@ -96,21 +100,23 @@ PARTS: dict[str, str] = {
     "gas": "Gas: another set of gas sensors stands in for it, so the values cannot be compared",
     "svhn": "SVHN: 554 training and 486 test digits",
 }
-"""What of a data set is meant at scale ``cpu``, if it is not the whole one."""
+"""The part of a data set at scale ``cpu``, if it is not the whole one."""
 
 
-def cut_note(task: str, scale: Scale) -> str:
-    """Say what was cut of a task at a scale; empty if nothing was."""
-    if scale == "full":
-        return ""
-    config = configuration(task, "adam", scale)
-    words = [f"{config.train.iterations} iterations"]
-    if config.model.kind == "image" and config.model.width != 64:
-        words.append(f"{config.model.width} channels instead of 64")
-    note = f"{task}: {', '.join(words)}"
-    return f"{note}; {PARTS[task]}" if scale == "cpu" and task in PARTS else note
+def cut_notes(tasks: Iterable[str], scale: Scale, fewer: int = 1) -> list[str]:
+    """Return a note per task on what the scale reduces.
 
-
-def cut_notes(tasks: Iterable[str], scale: Scale) -> list[str]:
-    """Say what was cut of some tasks at a scale."""
-    return [note for task in tasks if (note := cut_note(task, scale))]
+    Args:
+        tasks: the tasks.
+        scale: the scale.
+        fewer: divides the number of iterations at scale ``cpu``.
+    """
+    notes = []
+    for task in tasks if scale != "full" else ():
+        config = configuration(task, "adam", scale)
+        length = (config.train.iterations or 1) // (fewer if scale == "cpu" else 1)
+        note = f"{task}: {length} iterations"
+        if config.model.kind == "image" and config.model.width != 64:
+            note += f", {config.model.width} channels instead of 64"
+        notes.append(f"{note}; {PARTS[task]}" if scale == "cpu" and task in PARTS else note)
+    return notes

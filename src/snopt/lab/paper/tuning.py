@@ -1,43 +1,44 @@
 """Equal searches for every method, and the settings that validation chooses.
 
-At scale ``cpu`` by successive halving: five learning rates make an eighth of the updates; the two
-best, each constant and along a cosine, make a quarter; the best of those is chosen. All with a seed
-that no table reports, judged by the validation metric at the end.
+At scale ``cpu`` by successive halving: five learning rates make a sixteenth of the updates; the two
+best ones, each constant and with a cosine schedule, make an eighth; the best of these four is
+chosen. All use a seed that no table reports, and the validation metric at the end decides.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.optimizers import find, grid
-from snopt.lab.paper.item import Job, Space
+from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import CUTS, TUNING_SEED, configuration
 from snopt.lab.recipes.run import evaluations
 
-__all__ = ["FEWER", "final", "tuned", "tuning_jobs"]
-
 SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_trajectories")
 STIFF = 5e-2
-"""The highest rate on series: above it the field of an ODE-RNN is soon too stiff to solve."""
+"""The highest rate on series; with higher rates the field of an ODE-RNN becomes too stiff."""
 
-FIRST, SECOND = 8, 4
-"""The two rounds make so many times fewer updates than the runs that are reported."""
+FIRST, SECOND = 16, 8
+"""Updates of the reported runs over those of the first and of the second round."""
+AT_LEAST = 40
+"""Updates of the first round at least; twice as many in the second."""
 KEPT = 2
-"""Rates that get to the second round."""
+"""Rates in the second round."""
 
-FEWER: dict[str, int] = {"recursive": 5}
-"""At scale ``cpu`` these make so many times fewer updates, in tuning too: their steps are long."""
+FEWER: dict[str, int] = {"recursive": 20, "lbfgs": 5}
+"""Methods with long steps make this many times fewer updates at scale ``cpu``, tuning included."""
 
-PATIENCE: dict[Scale, float] = {"cpu": 1200.0}
-"""Seconds of training after which a rate is given up: its flow has become too stiff."""
+PATIENCE: dict[Scale, float] = {"cpu": 600.0}
+"""Seconds of training after which a rate is given up; its flow has become too stiff."""
 
 
 def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, float]]:
-    """List the settings that are tried: five rates, or at scale ``full`` the paper's whole grid.
+    """Return the settings to try: five rates, or at scale ``full`` the paper's whole grid.
 
     Example:
         >>> [len(points("mnist", "adam", scale)) for scale in ("full", "cpu", "smoke")]
@@ -54,16 +55,18 @@ def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, 
 
 
 def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Training]:
-    """List the runs that choose an optimizer's settings.
+    """Return the runs that choose an optimizer's settings.
 
     Those of the second round are guesses, and not ready, until the first round is done.
     """
     first = points(task, optimizer, space.scale)
     if space.scale != "cpu":
         return [_job(space, task, optimizer, point) for point in first]
-    length = CUTS[task].iterations // FEWER.get(optimizer, 1)
-    short = length // SECOND
-    opened = [_job(space, task, optimizer, point, length // FIRST) for point in first]
+    fewer = FEWER.get(optimizer, 1)
+    length = CUTS[task].iterations // fewer
+    least = max(AT_LEAST // fewer, 1)
+    short = max(length // SECOND, 2 * least)
+    opened = [_job(space, task, optimizer, point, max(length // FIRST, least)) for point in first]
     ready = all(job.done() for job in opened)
     best = sorted(opened, key=_goodness, reverse=True) if ready else opened
     finalists = [
@@ -90,7 +93,7 @@ def _job(
         train=replace(
             config.train,
             seed=TUNING_SEED,
-            # Only the end is asked for; at scale full, where epochs tell the length, every epoch's.
+            # Only the end counts; at scale full, whose length is in epochs, every epoch is kept.
             evaluate_every=config.train.iterations,
             max_seconds=PATIENCE.get(space.scale),
         ),
@@ -100,14 +103,16 @@ def _job(
     return Training(config, space.run(task, "-".join(words), TUNING_SEED))
 
 
-def tuned(space: Space, task: str, optimizer: OptimizerName) -> tuple[Experiment, tuple[Job, ...]]:
+def tuned(
+    space: Space, task: str, optimizer: OptimizerName
+) -> tuple[Experiment, tuple[Training, ...]]:
     """Return a task with an optimizer at its chosen settings.
 
-    At scale ``cpu`` the runs of :func:`tuning_jobs` choose. At the other scales the recipe's
-    settings stand, which for the paper's methods are published.
+    At scale ``cpu`` the runs of :func:`tuning_jobs` decide. The other scales use the settings of
+    the recipe, which are published for the paper's methods.
 
     Returns:
-        The experiment; and what is to be done before its settings are more than a guess.
+        The experiment, and the jobs to do before its settings are more than a guess.
     """
     config = configuration(task, optimizer, space.scale)
     if space.scale != "cpu":
@@ -124,14 +129,19 @@ def tuned(space: Space, task: str, optimizer: OptimizerName) -> tuple[Experiment
 
 def final(job: Training, metric: str = "") -> float:
     """Return the validation metric at the end of a run; NaN if it did not get there."""
+    return _final(job, metric or job.config.metric) if job.done() else math.nan
+
+
+@cache
+def _final(job: Training, metric: str) -> float:
     total = job.config.train.iterations
-    known = evaluations(job.folder, metric or job.config.metric)
+    known = evaluations(job.folder, metric)
     at_end = [value for iteration, _, value in known if total in (None, iteration)]
     return at_end[-1] if at_end else math.nan
 
 
 def _goodness(job: Training) -> tuple[float, float]:
-    """Order runs by their validation metric, and those that are equal by their validation loss."""
+    """Order runs by their validation metric, and equal ones by their validation loss."""
     value, loss = final(job), final(job, "loss")
     if math.isnan(value):
         return -math.inf, -math.inf

@@ -1,39 +1,24 @@
-"""The paper's tables and figures, one file for those that belong together."""
+"""The tables and figures of the paper; related ones share a file."""
 
 from snopt.lab.paper.item import Item
-from snopt.lab.paper.items.accuracy import ACCURACY, CONVERGENCE
-from snopt.lab.paper.items.complexity import COMPLEXITY
+from snopt.lab.paper.items.complexity import CLOCKS, COMPLEXITY
 from snopt.lab.paper.items.derivative_errors import DERIVATIVE_ERRORS
 from snopt.lab.paper.items.horizon import FIXED, LEARNED
-from snopt.lab.paper.items.others import OTHERS
+from snopt.lab.paper.items.methods import ACCURACY, CONVERGENCE, LBFGS, OTHERS, RECURSIVE
 from snopt.lab.paper.items.regularity import REGULARITY
-from snopt.lab.paper.items.second_order import LBFGS, RECURSIVE
 from snopt.lab.paper.items.sensitivity import HYPER, SENSITIVITY
 from snopt.lab.paper.items.storage import STORAGE
-from snopt.lab.paper.items.variants import BATCH, IMPLICIT_ADAMS, MALI, RESIDUAL
+from snopt.lab.paper.items.variants import BATCH, IMPLICIT_ADAMS, MALI, RESIDUAL, TERMINAL
+from snopt.lab.paper.items.whitening import WHITENING
 
 __all__ = ["ITEMS"]
 
 ITEMS: dict[str, Item] = {
     item.id: item
     for item in (
-        DERIVATIVE_ERRORS,
-        STORAGE,
-        HYPER,
-        ACCURACY,
-        CONVERGENCE,
-        COMPLEXITY,
-        SENSITIVITY,
-        LEARNED,
-        FIXED,
-        REGULARITY,
-        RECURSIVE,
-        MALI,
-        LBFGS,
-        IMPLICIT_ADAMS,
-        RESIDUAL,
-        BATCH,
-        OTHERS,
+        DERIVATIVE_ERRORS, STORAGE, HYPER, ACCURACY, CONVERGENCE, COMPLEXITY, SENSITIVITY, LEARNED,
+        FIXED, REGULARITY, RECURSIVE, MALI, LBFGS, IMPLICIT_ADAMS, RESIDUAL, BATCH, OTHERS,
+        TERMINAL, WHITENING, CLOCKS,
     )
-}
-"""Items by their id."""
+}  # fmt: skip
+"""Items by id."""

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
+from statistics import median
 from typing import Any
 
 from snopt.lab.config import Experiment, Scale
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
-from snopt.lab.paper.curves import clean, legend
+from snopt.lab.paper.curves import bars, clean, legend
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
-from snopt.lab.paper.iterations import amortised, measure_iterations, typical_ratio
+from snopt.lab.paper.iterations import measure_clocks, measure_iterations
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.names import METHODS, TASKS, color_of
 from snopt.lab.paper.published import PublishedTable, published
 from snopt.lab.paper.scales import configuration
-
-__all__ = ["COMPLEXITY"]
+from snopt.lab.paper.timing import Times, amortised, ratios
+from snopt.lab.paper.version import LIBRARY, TRAINING
 
 ROUNDS: dict[Scale, int] = {"smoke": 2, "cpu": 5, "full": 20}
 COMPARED = ("snopt_amortized", "snopt")
 PAPER = "paper's own"
+CODE = (*LIBRARY, *TRAINING, *(f"lab/paper/{name}.py" for name in ("iterations", "peak", "timing")))
 
 
 def configs_of(task: str, scale: Scale) -> dict[str, Experiment]:
-    """Return what is measured of a task: its configurations without compiling."""
+    """Return the experiments by method, without compilation."""
     made = {name: configuration(task, name, scale) for name in OPTIMIZERS}
     return {
         name: replace(config, solver=replace(config.solver, compile=False))
@@ -32,40 +34,35 @@ def configs_of(task: str, scale: Scale) -> dict[str, Experiment]:
     }
 
 
-def measurement(space: Space, task: str) -> Measurement:
-    """Return the job of one data set."""
-
-    def measure() -> dict[str, Any]:
-        configs = configs_of(task, space.scale)
-        found = measure_iterations(configs, ROUNDS[space.scale])
-        return {**found, "model": asdict(configs["adam"].model)}
-
-    settings = (configs_of(task, space.scale), ROUNDS[space.scale])
-    return Measurement(space.measurement(f"complexity-{task}"), measure, settings)
-
-
 def measurements(space: Space) -> dict[str, Measurement]:
-    """Return the job of every data set."""
-    return {task: measurement(space, task) for task in tasks_of(space)}
+    """Return a job per data set."""
+    made = {}
+    for task in tasks_of(space):
+        settings = configs_of(task, space.scale), ROUNDS[space.scale]
+        folder = space.measurement(f"complexity-{task}")
+        made[task] = Measurement(folder, partial(measure_iterations, *settings), settings, CODE)
+    return made
 
 
 def result(space: Space) -> Result:
-    """Gather seconds and megabytes, and their ratios to Adam's."""
+    """Collect seconds and megabytes, and their ratios to Adam's."""
     runtime, memory = published("table:runtime"), published("table:memory")
-    seconds: dict[str, dict[str, list[float]]] = {}
-    megabytes: dict[str, dict[str, list[float]]] = {}
+    seconds: dict[str, Times] = {}
+    megabytes: dict[str, Times] = {}
     refreshes: list[list[Cell]] = []
     for task, job in measurements(space).items():
         found = job.read()
-        every = found["refresh_every"]
-        times = found["seconds"]
-        seconds[task] = {name: amortised(times[name], every[name]) for name in OPTIMIZERS}
+        every, times = found["refresh_every"], found["seconds"]
+        seconds[task] = {
+            name: amortised(of["plain"], of.get("refresh", of["plain"]), every[name])
+            for name, of in times.items()
+        }
         megabytes[task] = {name: [found["megabytes"][name]] for name in OPTIMIZERS}
         for name in COMPARED:
-            plain, refresh = (statistics.median(times[name][k]) for k in ("plain", "refresh"))
-            refreshes.append([TASKS[task], METHODS[name], plain, refresh, f"{every[name]}"])
+            pair = [median(times[name][kind]) for kind in ("plain", "refresh")]
+            refreshes.append([TASKS[task], METHODS[name], *pair, f"{every[name]}"])
     tables = [
-        cost_table("Seconds an iteration, refreshes shared out", seconds, runtime),
+        cost_table("Seconds per iteration, refreshes included", seconds, runtime),
         cost_table("Megabytes of an iteration", megabytes, memory),
         Table(
             "Iterations of SNOpt without and with a refresh.",
@@ -73,36 +70,28 @@ def result(space: Space) -> Result:
             refreshes,
         ),
     ]
-    curves = {"runtime": bars(seconds, runtime), "memory": bars(megabytes, memory)}
+    curves = {"runtime": over_adam(seconds, runtime), "memory": over_adam(megabytes, memory)}
     return Result(tables, notes(space), curves)
 
 
-def cost_table(
-    caption: str, costs: dict[str, dict[str, list[float]]], paper: PublishedTable
-) -> Table:
-    """Set costs beside their ratios to Adam's, and those beside the paper's.
-
-    Args:
-        caption: what the costs are.
-        costs: by data set and method, a value a round.
-        paper: the table with the paper's own.
-    """
+def cost_table(caption: str, costs: dict[str, Times], paper: PublishedTable) -> Table:
+    """Tabulate costs by data set and method, their ratios to Adam's, and the paper's ratios."""
     columns = ["data set", *(METHODS[name] for name in OPTIMIZERS)]
     columns += [f"{METHODS[name]} / Adam" for name in COMPARED]
     columns += [f"paper, Table {paper.number}: SNOpt / Adam"]
     rows: list[list[Cell]] = []
     for task, found in costs.items():
-        cells: list[Cell] = [statistics.median(found[name]) for name in OPTIMIZERS]
-        ratios = [f"{typical_ratio(found[name], found['adam']):.2f}" for name in COMPARED]
-        rows.append([TASKS[task], *cells, *ratios, paper.text("ratio", task)])
+        cells: list[Cell] = [median(found[name]) for name in OPTIMIZERS]
+        over = [f"{median(ratios(found, name, 'adam')):.2f}" for name in COMPARED]
+        rows.append([TASKS[task], *cells, *over, paper.text("ratio", task)])
     return Table(f"{caption}.", columns, rows)
 
 
-def bars(costs: dict[str, dict[str, list[float]]], paper: PublishedTable) -> dict[str, Any]:
-    """Return ratios to Adam by method and data set, the paper's with them."""
+def over_adam(costs: dict[str, Times], paper: PublishedTable) -> dict[str, Any]:
+    """Return ratios to Adam's costs by method and data set, including the paper's."""
     made: dict[str, Any] = {
         METHODS[name]: {
-            TASKS[task]: typical_ratio(found[name], found["adam"]) for task, found in costs.items()
+            TASKS[task]: median(ratios(found, name, "adam")) for task, found in costs.items()
         }
         for name in COMPARED
     }
@@ -112,29 +101,28 @@ def bars(costs: dict[str, dict[str, list[float]]], paper: PublishedTable) -> dic
 
 
 def notes(space: Space) -> list[str]:
-    """Say how it was measured."""
-    found = {task: job.read() for task, job in measurements(space).items()}
-    machine = next(iter(found.values()))["environment"]
+    """Return notes on how it was measured."""
+    jobs = measurements(space)
+    machine = next(iter(jobs.values())).read()["environment"]
     said = [
-        f"{ROUNDS[space.scale]} rounds, in each every method in turn; medians, and of ratios the "
-        f"median over rounds. {machine['device']}, {machine['threads']} of {machine['cores']} "
-        "cores. On a CPU seconds are those that its cores worked, added up.",
-        "Learning rates are zero, so that all methods do the same solves, and forward and backward "
-        "pass without a refresh count alike for all; the paper measured while training, where the "
+        f"{ROUNDS[space.scale]} interleaved rounds; medians, also of the ratios within rounds. "
+        f"{machine['device']}, {machine['threads']} of {machine['cores']} cores. On a CPU seconds "
+        "are CPU seconds.",
+        "Learning rates are zero: all methods do the same solves, and the forward and backward "
+        "pass without a refresh count alike for all. The paper measured during training, where the "
         "number of evaluations differs.",
         "Memory is that of model, optimizer and one iteration (a refresh, for SNOpt). The paper's "
-        "values are those of a whole process on a GPU (1.13 GB with the small model of Circle), "
-        "a fixed part that draws its ratios towards 1.",
-        "SNOpt (default) refreshes more often in the beginning of a run.",
+        "values are those of a whole process on a GPU (1.13 GB with the small model of Circle).",
+        "SNOpt (default) refreshes more often at the beginning of a run.",
     ]
     if space.scale == "cpu":
         said.append("Series models are not compiled here.")
-    for task, each in found.items():
-        whole = configuration(task, "adam", "full").model
+    for task in jobs:
+        ours, whole = (configuration(task, "adam", s).model for s in (space.scale, "full"))
         said += [
-            f"{TASKS[task]}: {name} {each['model'][name]} instead of {getattr(whole, name)}"
+            f"{TASKS[task]}: {name} {getattr(ours, name)} instead of {getattr(whole, name)}"
             for name in ("width", "stacks")
-            if each["model"][name] != getattr(whole, name)
+            if getattr(ours, name) != getattr(whole, name)
         ]
     return said
 
@@ -143,14 +131,11 @@ def draw(figure: Any, found: Result) -> None:
     """Draw two bar charts: time and memory relative to Adam."""
     figure.set_size_inches(9, 3.2)
     for axis, (title, methods) in zip(figure.subplots(1, 2), found.curves.items(), strict=True):
-        width = 0.8 / len(methods)
-        for k, (method, ratios) in enumerate(methods.items()):
-            places = [i + (k - (len(methods) - 1) / 2) * width for i in range(len(ratios))]
-            color = "#c9ced6" if method == PAPER else color_of(method)
-            axis.bar(places, list(ratios.values()), width, color=color, label=method)
         tasks = list(next(iter(methods.values())))
-        axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)
-        axis.set_axisbelow(True)
+        groups = {task: {m: of[task] for m, of in methods.items()} for task in tasks}
+        colors = {m: "#c9ced6" if m == PAPER else color_of(m) for m in methods}
+        bars(axis, groups, colors)
+        axis.tick_params("x", rotation=30, labelsize=8)
         axis.axhline(1, color="black", linestyle="--", linewidth=0.8)
         clean(axis, "", "relative to Adam", title)
     legend(figure, 3)
@@ -163,4 +148,51 @@ COMPLEXITY = Item(
     lambda space: list(measurements(space).values()),
     result,
     draw,
+)
+
+# --------------------------------------------------------------------------------- CPU and wall
+
+WITHIN = 0.05
+"""Ratios by CPU seconds and by wall seconds are said to agree within this."""
+
+
+def clock_jobs(space: Space) -> dict[str, Measurement]:
+    """Return a job per data set: MNIST, and Circle except at scale ``smoke``."""
+    made = {}
+    for task in space.among(("circle",) if space.scale == "smoke" else ("mnist", "circle")):
+        settings = configs_of(task, space.scale), 4 * ROUNDS[space.scale]
+        folder = space.measurement(f"clocks-{task}")
+        made[task] = Measurement(folder, partial(measure_clocks, *settings), settings, CODE)
+    return made
+
+
+def clocks(space: Space) -> Result:
+    """Compare ratios to Adam's by both clocks."""
+    rows: list[list[Cell]] = []
+    worst, loads = 0.0, []
+    for task, job in clock_jobs(space).items():
+        found = job.read()
+        loads.append(f"{found['load']:.1f}")
+        for name in OPTIMIZERS[1:]:
+            cpu, wall = (median(ratios(found[c], name, "adam")) for c in ("cpu", "wall"))
+            worst = max(worst, abs(cpu / wall - 1))
+            cells = [f"{cpu:.3f}", f"{wall:.3f}", f"{100 * (cpu / wall - 1):+.1f} %"]
+            rows.append([TASKS[task], METHODS[name], *cells])
+    verdict = "agree" if worst <= WITHIN else "do not agree"
+    notes = [
+        f"The two ratios {verdict} within {100 * WITHIN:g} %: they differ by at most "
+        f"{100 * worst:.1f} %. Ten iterations, one with a refresh, at learning rate zero; "
+        f"medians over {4 * ROUNDS[space.scale]} interleaved rounds.",
+        f"Load average of the machine: {', '.join(loads)}.",
+    ]
+    columns = ["data set", "method", "CPU seconds / Adam's", "wall seconds / Adam's", "difference"]
+    return Result([Table("Ten iterations by two clocks.", columns, rows)], notes)
+
+
+CLOCKS = Item(
+    "clocks",
+    (),
+    "CPU seconds and wall seconds",
+    lambda space: list(clock_jobs(space).values()),
+    clocks,
 )

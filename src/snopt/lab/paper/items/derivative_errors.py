@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,27 +14,27 @@ from torch.nn import functional
 from snopt.lab.config import Scale
 from snopt.lab.data import DataNotFound, load
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, legend
-from snopt.lab.paper.derivatives import PRODUCTS, Truth, fine_truth, measure_errors, truth
+from snopt.lab.paper.curves import clean, legend, ticks
+from snopt.lab.paper.derivatives import (
+    CONTENDERS,
+    PRODUCTS,
+    Truth,
+    fine_truth,
+    measure_errors,
+    truth,
+)
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import CASES, Problem, conv, image, mlp
 from snopt.lab.paper.published import published
 
-__all__ = ["DERIVATIVE_ERRORS"]
-
-SHOWN = {
-    "gradient, adjoint": "gradient, adjoint",
-    "gradient, checkpoint": "gradient, checkpoint",
-    "recursive adjoint": "Hessian, recursive adjoint",
-    "exact": "Hessian, Theorem 1 exact",
-    "product, backsolve": "Hessian, product by backsolve",
-    "product, checkpoint": "Hessian, product by checkpoint",
-    "Theorem 1": "Gauss-Newton, Theorem 1",
-    "Proposition 2": "Gauss-Newton, Proposition 2",
-    "GGN product, checkpoint": "Gauss-Newton, product by checkpoint",
-}
-"""Methods that are measured, with their names in the table."""
+LEFT_OUT = ("gradient, Theorem 1", "exact by checkpoint", "Theorem 1 by checkpoint")
+SHOWN = tuple(name for name in CONTENDERS if not name.endswith(LEFT_OUT))
+"""Methods of the table."""
+CODE = (
+    "base", "ode", "adjoint", "second_order", "models", "lab/data", "lab/optimizers/recursive.py",
+    "lab/paper/derivatives.py", "lab/paper/problems.py",
+)  # fmt: skip
 
 GRADES: dict[Scale, dict[str, tuple[float, ...]]] = {
     "smoke": {"rk4": (1 / 4,), "implicit_adams": (1 / 8,), "dopri5": (1e-2,)},
@@ -45,7 +45,7 @@ GRADES: dict[Scale, dict[str, tuple[float, ...]]] = {
     },
 }
 GRADES["full"] = GRADES["cpu"]
-"""Steps, and tolerances of dopri5: the table shows the first, the figure all."""
+"""Step sizes, and tolerances of dopri5; the table shows the first, the figure all."""
 
 FULL_IMAGES = 16
 
@@ -55,20 +55,20 @@ class Case:
     """A problem to measure.
 
     Attributes:
-        title: what it is called.
-        make: makes it.
-        contenders: which methods can be asked.
-        true: computes what they are compared with.
+        title: name in the table.
+        make: creates it.
+        contenders: methods that can be used.
+        true: computes the true values.
     """
 
     title: str
     make: Callable[[], Problem]
-    contenders: Sequence[str] = tuple(SHOWN)
+    contenders: Sequence[str] = SHOWN
     true: Truth = truth
 
 
 def cifar10(count: int) -> tuple[Tensor, Tensor] | None:
-    """Return some images with their classes, None if there are none on disk."""
+    """Return images with their classes; None if they are not on disk."""
     try:
         batch = load("cifar10").test[:count]
     except DataNotFound:
@@ -78,7 +78,7 @@ def cifar10(count: int) -> tuple[Tensor, Tensor] | None:
 
 
 def small_images() -> Problem:
-    """Two images of CIFAR10 at 4 x 4 pixels, or random ones: small enough for Theorem 1."""
+    """Return two images of CIFAR10 at 4 x 4 pixels, or random ones, small enough for Theorem 1."""
     found = cifar10(2)
     if found is None:
         return conv(torch.randn(2, 3, 4, 4), torch.tensor([3, 7]), width=3, gain=6.0)
@@ -87,7 +87,7 @@ def small_images() -> Problem:
 
 
 def images() -> Problem:
-    """The paper's field on features of CIFAR10, on a GPU if there is one."""
+    """Return the paper's field on features of CIFAR10, on a GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     batch = load("cifar10").test[:FULL_IMAGES].to(device)
     assert batch.y is not None
@@ -109,56 +109,42 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
     made = {}
     for name, case in CASES_AT[space.scale].items():
         for method, grades in GRADES[space.scale].items():
-            measure = partial(
-                measure_errors,
-                case.make,
-                {method: grades},
-                contenders=case.contenders,
-                true=case.true,
-            )
+            options: dict[str, Any] = {"contenders": case.contenders, "true": case.true}
+            measure = partial(measure_errors, case.make, {method: grades}, **options)
             folder = space.measurement(f"adj2-error-{name}-{method}")
-            made[name, method] = Measurement(folder, measure, (grades, case.contenders))
+            made[name, method] = Measurement(folder, measure, (grades, case.contenders), CODE)
     return made
 
 
 def result(space: Space) -> Result:
-    """Gather errors at the paper's tolerance, beside the paper's."""
+    """Collect the errors, beside the paper's."""
     solvers = list(GRADES[space.scale])
     curves: dict[str, Any] = {}
-    said = notes(space)
+    warned = 0
     for (name, method), job in measurements(space).items():
         found = job.read()
         title = f"{CASES_AT[space.scale][name].title}, m={found['m']}, n={found['n']}"
         for contender, points in found["methods"][method].items():
             line = curves.setdefault(title, {}).setdefault(contender, {})
             line[method] = [[p["grade"], p["error"]] for p in points]
-            for p in points:
-                said += [
-                    f"{title}, {method}, {grade_text(method, p['grade'])}, "
-                    f"{SHOWN[contender]}: {warning}"
-                    for warning in p["warnings"]
-                ]
-    rows: list[list[Cell]] = []
-    for title, lines in curves.items():
-        for contender, by_solver in lines.items():
-            errors = [first_error(by_solver, method) for method in solvers]
-            rows.append([title, SHOWN[contender], *errors])
+            warned += sum(len(p["warnings"]) for p in points)
+    rows: list[list[Cell]] = [
+        [title, contender, *(f"{by[m][0][1]:.2g}" if m in by else None for m in solvers)]
+        for title, lines in curves.items()
+        for contender, by in lines.items()
+    ]
     paper = published("table:adj2-error")
     for row, words in (("first", "gradient, adjoint"), ("second", "Hessian, recursive adjoint")):
         values = [v.value for m in solvers if (v := paper.value(row, m)) is not None]
-        rows.append([f"paper, Table {paper.number}", words, *map(scientific, values)])
+        rows.append([f"paper, Table {paper.number}", words, *(f"{v:.2g}" for v in values)])
     heads = [f"{m}, {grade_text(m, GRADES[space.scale][m][0])}" for m in solvers]
     caption = "Relative errors at a tolerance (dopri5) or step (the others)."
+    said = [*notes(space), f"Solvers warned {warned} times; the records have the texts."]
     return Result([Table(caption, ["field", "derivative", *heads], rows)], said, curves)
 
 
-def first_error(by_solver: Mapping[str, list[list[float]]], method: str) -> Cell:
-    """Return the error at a solver's first grade; None if the method cannot use that solver."""
-    return scientific(by_solver[method][0][1]) if method in by_solver else None
-
-
 def grade_text(method: str, grade: float) -> str:
-    """Write a tolerance or a step.
+    """Format a tolerance or a step size.
 
     Example:
         >>> grade_text("dopri5", 1e-3), grade_text("rk4", 1 / 16)
@@ -167,18 +153,8 @@ def grade_text(method: str, grade: float) -> str:
     return f"{grade:g}" if method == "dopri5" else f"1/{1 / grade:g}"
 
 
-def scientific(value: float) -> str:
-    """Write an error.
-
-    Example:
-        >>> scientific(4.5e-05), scientific(41.1)
-        ('4.5e-05', '41')
-    """
-    return f"{value:.2g}"
-
-
 def notes(space: Space) -> list[str]:
-    """Say what was compared with what."""
+    """Return notes on how errors were measured."""
     said = [
         "An error is that of products with four random vectors, divided by the norm of the true "
         "products, in double precision. The paper does not say how it measured its own, nor with "
@@ -203,7 +179,7 @@ def notes(space: Space) -> list[str]:
 
 
 def draw(figure: Any, found: Result) -> None:
-    """Draw errors over coarseness, a row of pictures a problem."""
+    """Draw errors over tolerances or step sizes, one row of panels per problem."""
     solvers = list(next(iter(next(iter(found.curves.values())).values())))
     figure.set_size_inches(3.6 * len(solvers), 2.8 * len(found.curves))
     axes = figure.subplots(len(found.curves), len(solvers), squeeze=False, sharey="row")
@@ -213,13 +189,11 @@ def draw(figure: Any, found: Result) -> None:
                 points = sorted(by_solver.get(method, []))
                 style = "--" if contender.startswith("gradient") else "-"
                 xs, ys = [x for x, _ in points], [y for _, y in points]
-                axis.loglog(
-                    xs, ys, style, marker="o", ms=3, color=PALETTE[k % len(PALETTE)],
-                    label=SHOWN[contender],
-                )  # fmt: skip
+                color = PALETTE[k % len(PALETTE)]
+                axis.loglog(xs, ys, style, marker="o", ms=3, color=color, label=contender)
             if method != "dopri5":
-                ticks = {x for by in lines.values() for x, _ in by.get(method, [])}
-                axis.set_xticks(list(ticks), [grade_text(method, x) for x in ticks])
+                grades = sorted({x for by in lines.values() for x, _ in by.get(method, [])})
+                ticks(axis, grades, [grade_text(method, x) for x in grades])
             axis.minorticks_off()
             clean(axis, "tolerance" if method == "dopri5" else "step", "", f"{title}, {method}")
         row[0].set_ylabel("relative error")

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.arms import (
-    Arm,
-    Found,
-    arm_item,
-    cpu_seconds,
-    finals,
-    runs_of,
-    tuned_arms,
-)
-from snopt.lab.paper.curves import clean, curve, plot
-from snopt.lab.paper.item import Cell, Result, Space
+from snopt.lab.paper.arms import Arm, Columns, arm_item, shortened, tuned_arms
+from snopt.lab.paper.curves import clean, legend, plot
+from snopt.lab.paper.item import Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
 from snopt.lab.paper.published import published
-from snopt.lab.report.curves import Quantity
-
-__all__ = ["FIXED", "LEARNED"]
 
 IMAGES = ("mnist", "cifar10")
 POLICIES: dict[HorizonPolicy, str] = {
@@ -32,41 +20,40 @@ POLICIES: dict[HorizonPolicy, str] = {
     "gradient": "first-order baseline",
 }
 ROWS = {"feedback": "snopt", "gradient": "asm"}
-"""Their rows in the paper's table."""
+"""Rows of the paper's table."""
 FIXED_TIMES = (0.25, 0.5, 0.75, 1.0)
-START, START_TOO_SHORT = 1.0, 0.05
-PENALTIES = {START: 6e-4 * 128, START_TOO_SHORT: 4e-4 * 128}
-"""Weight of the penalty on t1, by where t1 starts. The paper prints none: 6e-4 and 4e-4 are from
-the authors' scripts for CIFAR10, whose program divides the slope of the mean loss by the batch
-size, 128, once more."""
+START = 1.0
+PENALTIES = {START: 6e-4 * 128, 0.05: 4e-4 * 128, 10.0: 6e-4 * 128}
+"""Weight of the penalty on t1 by its initial value. The paper prints none: 6e-4 and 4e-4 are from
+the authors' scripts for CIFAR10 (starts at 1 and 0.05), whose program divides the slope of the mean
+loss by the batch size, 128, once more. The start at 10 is not the authors'."""
 EVERY: dict[Scale, int] = {"smoke": 1, "cpu": 10, "full": 50}
 """Iterations between two updates of t1: 50 in the authors' scripts, 50 to 100 in the paper."""
-
-
-def _tasks(space: Space) -> list[str]:
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+FEWER = 4
+"""Runs at scale ``cpu`` make this many times fewer updates than those of the main comparison."""
 
 
 def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
-    """Return Adam at its chosen rate, from one t1 with one policy."""
+    """Return Adam at its chosen rate, with an initial t1 and a policy."""
     horizon = HorizonConfig()
     if policy != "fixed":
         horizon = HorizonConfig(policy, penalty=PENALTIES[t1], every=EVERY[space.scale])
     [arm] = tuned_arms(space, task, ("adam",))
     config = replace(arm.config, solver=replace(arm.config.solver, horizon=t1), horizon=horizon)
-    return replace(arm, name=f"adam-t1={t1:g}-{policy}", config=config, title=POLICIES[policy])
+    arm = replace(arm, name=f"adam-t1={t1:g}-{policy}", config=config, title=POLICIES[policy])
+    return shortened(arm, FEWER)
 
 
-def _time(found: Found) -> float | None:
+def _time(arm: Arm) -> float | None:
     """Return the CPU seconds of training in percent of those with t1 fixed to 1."""
-    reference = Found(found.space, _at(found.space, found.arm.config.task, START, "fixed"))
-    ours, whole = (mean_of(map(cpu_seconds, each.runs)) for each in (found, reference))
+    reference = _at(arm.space, arm.config.task, START, "fixed")
+    ours, whole = arm.cpu_seconds(), reference.cpu_seconds()
     return 100 * ours / whole if ours and whole else None
 
 
-def _nfe(found: Found) -> float | None:
-    """Return the mean number of evaluations of the field an iteration."""
-    columns = [run.records.steps.values for run in found.runs if len(run.records.steps)]
+def _nfe(arm: Arm) -> float | None:
+    """Return the mean number of evaluations of the field per iteration."""
+    columns = [run.records.steps.values for run in arm.runs if len(run.records.steps)]
     return mean_of(
         forward + backward
         for each in columns
@@ -77,9 +64,16 @@ def _nfe(found: Found) -> float | None:
 # -------------------------------------------------------------------------------------- learned
 
 
+def learned_tasks(space: Space) -> list[str]:
+    """Return the data sets: images, at scale ``smoke`` MNIST only."""
+    return space.among(("mnist",) if space.scale == "smoke" and not space.tasks else IMAGES)
+
+
 def learned_arms(space: Space, task: str) -> list[Arm]:
-    """Return the arms of both starts: 1, and far too short."""
-    starts = [START] if space.scale == "cpu" and task != "mnist" else [*PENALTIES]
+    """Return the arms of all starts: 1, far too short and, on MNIST, far too long."""
+    starts = [start for start in PENALTIES if start <= START or task == "mnist"]
+    if space.scale == "full":
+        starts = [start for start in starts if start <= START]  # as the authors
     return [
         _at(space, task, start, policy)
         for start in starts
@@ -88,28 +82,28 @@ def learned_arms(space: Space, task: str) -> list[Arm]:
     ]
 
 
-def _learned_columns() -> dict[str, Callable[[Found], Cell] | None]:
+def _learned_columns() -> Columns:
     paper = published("table:adap-t1")
 
-    def published_too(found: Found) -> str:
-        config = found.arm.config
+    def published_too(arm: Arm) -> str:
+        config = arm.config
         row = ROWS.get(config.horizon.policy, "-") if config.solver.horizon == START else "-"
         return f"{paper.text(row, 'train_time')} / {paper.text(row, 'accuracy')}"
 
-    def penalty(found: Found) -> str:
-        horizon = found.arm.config.horizon
+    def penalty(arm: Arm) -> str:
+        horizon = arm.config.horizon
         return "-" if horizon.policy == "fixed" else f"{horizon.penalty:.2g}"
 
-    def end(found: Found) -> float:
-        t1 = curve(found.runs, Quantity("training", "horizon"))
-        return t1["mean"][-1] if t1 else found.arm.config.solver.horizon
+    def end(arm: Arm) -> float:
+        t1 = arm.curve("training", "horizon")
+        return t1["mean"][-1] if t1 else arm.config.solver.horizon
 
     return {
         "data set": None,
-        "t1 at first": lambda found: f"{found.arm.config.solver.horizon:g}",
-        "policy": lambda found: found.arm.title,
+        "initial t1": lambda arm: f"{arm.config.solver.horizon:g}",
+        "policy": lambda arm: arm.title,
         "penalty": penalty,
-        "t1 at the end": end,
+        "final t1": end,
         "time, % of t1 = 1": _time,
         "evaluations": _nfe,
         "test accuracy, %": None,
@@ -119,33 +113,32 @@ def _learned_columns() -> dict[str, Callable[[Found], Cell] | None]:
 
 def _learned_curves(space: Space) -> dict[str, Any]:
     curves: dict[str, Any] = {}
-    for task in _tasks(space):
+    for task in learned_tasks(space):
         for arm in learned_arms(space, task):
-            title = f"{TASKS[task]}, t1 = {arm.config.solver.horizon:g} at first"
-            runs = runs_of(space, arm)
+            title = f"{TASKS[task]}, initial t1 = {arm.config.solver.horizon:g}"
             curves.setdefault(title, {})[arm.title] = {
-                "t1": curve(runs, Quantity("training", "horizon")),
-                "validation accuracy": curve(runs, Quantity("valid", "accuracy")),
+                "t1": arm.curve("training", "horizon"),
+                "validation accuracy": arm.curve("valid", "accuracy"),
             }
     return curves
 
 
 def _settings(space: Space) -> list[str]:
-    """Say how t1 is learned, and what differs from the paper and the authors' program."""
-    every = f"Iterations from one update of t1 to the next: {EVERY[space.scale]}"
+    """Return what differs from the paper and the authors' program."""
+    every = f"Iterations between two updates of t1: {EVERY[space.scale]}"
     if space.scale != "full":
         every += " (paper: 50 to 100, authors' scripts: 50), since these runs are short"
     return [
         f"{every}.",
         "Penalties are those of the authors' scripts for CIFAR10, times their batch size of 128; "
         "the paper prints none.",
-        "The authors' program keeps t1 above 0.1, so that its first update from 0.05 is a jump to "
-        "0.1. Here t1 stays above 0.01 and changes by half of itself at most in one update.",
+        "The authors' program keeps t1 above 0.1, so its first update from 0.05 is a jump to "
+        "0.1. Here t1 stays above 0.01 and changes by at most half of itself in one update.",
     ]
 
 
 def draw_learned(figure: Any, result: Result) -> None:
-    """Draw t1 and accuracy against iterations, a row a data set and start."""
+    """Draw t1 and accuracy against iterations, one row per data set and start."""
     figure.set_size_inches(9, 2.6 * len(result.curves))
     axes = figure.subplots(len(result.curves), 2, squeeze=False)
     for (title, policies), row in zip(result.curves.items(), axes, strict=True):
@@ -155,17 +148,18 @@ def draw_learned(figure: Any, result: Result) -> None:
                 if found is not None:
                     plot(axis, found, "iteration", color=color, label=policy)
             clean(axis, "iterations", quantity, title)
-    axes[0, 0].legend(frameon=False, fontsize=8)
+    legend(figure, 3)
 
 
 LEARNED = arm_item(
     "adap-t1",
     ("table:adap-t1", "fig:adap-t1b", "fig:app-adap-t1b"),
     "Learning the integration time",
-    _tasks,
+    learned_tasks,
     learned_arms,
     {"Learning t1 with the parameters; Adam trains the parameters.": _learned_columns()},
     notes=_settings,
+    fewer=FEWER,
     curves=_learned_curves,
     draw=draw_learned,
 )
@@ -173,21 +167,14 @@ LEARNED = arm_item(
 # ---------------------------------------------------------------------------------------- fixed
 
 
+def _fixed_tasks(space: Space) -> list[str]:
+    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+
+
 def fixed_arms(space: Space, task: str) -> list[Arm]:
     """Return an arm for each value of t1."""
     times = FIXED_TIMES[1::2] if space.scale == "smoke" else FIXED_TIMES
     return [_at(space, task, t1, "fixed") for t1 in times]
-
-
-def _fixed_curves(space: Space) -> dict[str, Any]:
-    curves: dict[str, Any] = {}
-    for task in _tasks(space):
-        for arm in fixed_arms(space, task):
-            accuracy, time = finals(space, arm), _time(Found(space, arm))
-            if accuracy and time:
-                point = [arm.config.solver.horizon, time, 100 * accuracy.mean]
-                curves.setdefault(TASKS[task], []).append(point)
-    return curves
 
 
 def draw_fixed(figure: Any, result: Result) -> None:
@@ -200,24 +187,35 @@ def draw_fixed(figure: Any, result: Result) -> None:
         right.plot(t1, accuracy, "o-", color=PALETTE[k], label=task)
     clean(left, "t1", "training time, % of t1 = 1")
     clean(right, "t1", "test accuracy, %")
-    left.legend(frameon=False, fontsize=8)
+    legend(figure, 4)
+
+
+def _fixed_curves(space: Space) -> dict[str, Any]:
+    curves: dict[str, Any] = {}
+    for task in _fixed_tasks(space):
+        for arm in fixed_arms(space, task):
+            if arm.finals and (time := _time(arm)):
+                point = [arm.config.solver.horizon, time, 100 * arm.finals.mean]
+                curves.setdefault(TASKS[task], []).append(point)
+    return curves
 
 
 FIXED = arm_item(
     "fixed-t1",
     ("fig:adap-t1", "fig:app-adap-t1a"),
     "Accuracy and time for fixed integration times",
-    _tasks,
+    _fixed_tasks,
     fixed_arms,
     {
         "Training with Adam at fixed t1.": {
             "data set": None,
-            "t1": lambda found: f"{found.arm.config.solver.horizon:g}",
+            "t1": lambda arm: f"{arm.config.solver.horizon:g}",
             "time, % of t1 = 1": _time,
             "evaluations": _nfe,
             "test accuracy, %": None,
         }
     },
+    fewer=FEWER,
     curves=_fixed_curves,
     draw=draw_fixed,
 )

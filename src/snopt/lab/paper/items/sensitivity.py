@@ -3,104 +3,78 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from snopt.lab.config import OptimizerName
 from snopt.lab.paper.arms import searched, tasks_of
-from snopt.lab.paper.curves import clean
-from snopt.lab.paper.item import Cell, Item, Job, Result, Space, Table
-from snopt.lab.paper.jobs import Training
+from snopt.lab.paper.curves import clean, legend
+from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.jobs import Job, Training
 from snopt.lab.paper.names import METHODS, TASKS, color_of
 from snopt.lab.paper.tuning import final, points, tuning_jobs
 from snopt.lab.report.curves import Quantity, table_of
 from snopt.lab.report.read import read_run
 
-__all__ = ["HYPER", "SENSITIVITY"]
-
 CLOUDS = ("mnist", "spoken_arabic_digits", "character_trajectories")
 """Data sets of the sensitivity analysis."""
 
 
-def _jobs(space: Space, tasks: list[str]) -> list[Job]:
-    return [
-        job
-        for task in tasks
-        for optimizer in searched(space)
-        for job in tuning_jobs(space, task, optimizer)
-    ]
+def searches(space: Space, tasks: list[str]) -> Iterator[tuple[str, OptimizerName, list[Training]]]:
+    """Yield data set, method and runs of every search."""
+    for task in tasks:
+        for optimizer in searched(space):
+            yield task, optimizer, tuning_jobs(space, task, optimizer)
 
 
 def hyper_jobs(space: Space) -> list[Job]:
-    """List the grid's runs on every data set."""
-    return _jobs(space, tasks_of(space))
+    """Return the runs of the grid on every data set."""
+    return [job for *_, jobs in searches(space, tasks_of(space)) for job in jobs]
 
 
 def hyper(space: Space) -> Result:
-    """Tell what each setting led to."""
-    rows = [
-        row
-        for task in tasks_of(space)
-        for optimizer in searched(space)
-        for row in _grid_rows(space, task, optimizer)
-    ]
-    columns = ["data set", "method", "rate", "schedule", "weight decay", "validation", "iterations"]
-    notes = [
-        "One seed, which no other table reports; the validation metric at the end chooses.",
-        "A dash: the run diverged, or its flow became too stiff to be solved.",
-    ]
-    return Result([Table("All settings tried.", columns, rows)], notes)
-
-
-def _grid_rows(space: Space, task: str, optimizer: OptimizerName) -> list[list[Cell]]:
-    return [
+    """Tabulate what each setting led to."""
+    rows: list[list[Cell]] = [
         [
             TASKS[task],
             METHODS[optimizer],
             f"{job.config.optimizer.lr:g}",
             "constant" if job.config.optimizer.cosine is None else "cosine",
             f"{job.config.optimizer.weight_decay:g}",
-            _shown(job),
+            final(job) * (100 if job.config.metric == "accuracy" else 1),
             str(job.config.train.iterations or f"{job.config.train.epochs} epochs"),
         ]
-        for job in tuning_jobs(space, task, optimizer)
+        for task, optimizer, jobs in searches(space, tasks_of(space))
+        for job in jobs
     ]
-
-
-def _shown(job: Training) -> float:
-    value = final(job)
-    return 100 * value if job.config.metric == "accuracy" else value
-
-
-def cloud_jobs(space: Space) -> list[Job]:
-    """List the runs of the sensitivity analysis."""
-    return _jobs(space, _clouds(space))
+    columns = ["data set", "method", "rate", "schedule", "weight decay", "validation", "iterations"]
+    notes = [
+        "One seed, which no other table reports; the validation metric at the end decides.",
+        "A dash: the run diverged, or its flow became too stiff to be solved.",
+    ]
+    return Result([Table("All settings tried.", columns, rows)], notes)
 
 
 def _clouds(space: Space) -> list[str]:
     return [task for task in tasks_of(space) if task in CLOUDS]
 
 
+def cloud_jobs(space: Space) -> list[Job]:
+    """Return the runs of the sensitivity analysis."""
+    return [job for *_, jobs in searches(space, _clouds(space)) for job in jobs]
+
+
 def cloud(space: Space) -> Result:
-    """Gather a point a run: training loss at the end against validation accuracy."""
+    """Collect a point per run: training loss at the end and validation accuracy."""
     curves: dict[str, Any] = {}
     rows: list[list[Cell]] = []
-    for task in _clouds(space):
-        for optimizer in searched(space):
-            jobs = tuning_jobs(space, task, optimizer)[: len(points(task, optimizer, space.scale))]
-            found = [_point(job) for job in jobs]
-            curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = found
-            reached = [point["accuracy"] for point in found]
-            known = [value for value in reached if not math.isnan(value)]
-            rows.append(
-                [
-                    TASKS[task],
-                    METHODS[optimizer],
-                    len(found),
-                    f"{len(found) - len(known)}",
-                    max(known, default=None),
-                    min(known, default=None),
-                ]
-            )
+    for task, optimizer, jobs in searches(space, _clouds(space)):
+        found = [_point(job) for job in jobs[: len(points(task, optimizer, space.scale))]]
+        curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = found
+        known = [point["accuracy"] for point in found if not math.isnan(point["accuracy"])]
+        ends: list[Cell] = [max(known, default=None), min(known, default=None)]
+        failed = f"{len(found) - len(known)}"
+        rows.append([TASKS[task], METHODS[optimizer], len(found), failed, *ends])
     columns = ["data set", "method", "rates", "failed", "best accuracy, %", "worst accuracy, %"]
     caption = "Validation accuracy at the end, over all learning rates tried."
     return Result([Table(caption, columns, rows)], [], curves)
@@ -116,7 +90,7 @@ def _point(job: Training) -> dict[str, float]:
 
 
 def draw_cloud(figure: Any, result: Result) -> None:
-    """Draw a panel a data set: a mark a run, its size by the learning rate."""
+    """Draw one panel per data set and one mark per run, sized by the learning rate."""
     figure.set_size_inches(4.2 * len(result.curves), 3.4)
     axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
@@ -134,10 +108,12 @@ def draw_cloud(figure: Any, result: Result) -> None:
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("{x:g}")
         clean(axis, "training loss at the end", "validation accuracy, %", task)
-    axes[0].legend(frameon=False, fontsize=8)
+    legend(figure, 4)
 
 
-HYPER = Item("hyper", ("table:hyper",), "The grid of learning rates", hyper_jobs, hyper)
+HYPER = Item(
+    "hyper", ("table:hyper",), "The grid of learning rates", hyper_jobs, hyper, shown=False
+)
 SENSITIVITY = Item(
     "point-cloud",
     ("fig:point-cloud",),

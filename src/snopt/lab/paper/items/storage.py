@@ -1,30 +1,24 @@
-"""How storage grows with state, parameters, rank and depth: exponents beside the paper's."""
+"""Growth of storage with state, parameters, rank and depth: exponents beside the paper's."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from snopt.lab.config import Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, legend
-from snopt.lab.paper.growth import AXES, METHODS, Size, slope
+from snopt.lab.paper.curves import clean, legend, ticks
+from snopt.lab.paper.growth import AXES, METHODS, PAPER, Size, slope
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Measurement
-from snopt.lab.paper.live_tensors import peak_megabytes
+from snopt.lab.paper.peak import peak_megabytes
 from snopt.lab.paper.published import published
 
-__all__ = ["STORAGE"]
-
-ROWS = {
-    "Theorem 1": "theorem1",
-    "Proposition 2": "proposition2",
-    "SNOpt": "snopt",
-    "first-order adjoint": "adjoint",
-}
-"""Methods of the paper's table, by the names of :mod:`snopt.lab.paper.growth`."""
+ROWS = dict(zip(PAPER, ("theorem1", "proposition2", "snopt", "adjoint"), strict=True))
+"""Rows of the paper's table."""
 GROWING = {"m": "m", "n": "n", "R": "R", "steps": "depth"}
-"""What grows, with the paper's word for it."""
+"""The axes with the paper's words."""
 TITLES = {
     "m": "size of the state, m",
     "n": "number of parameters, n",
@@ -32,30 +26,39 @@ TITLES = {
     "steps": "number of steps",
 }
 SMOKE_SIZES = 2
+CODE = (
+    "base", "ode", "adjoint", "second_order", "kronecker", "optim", "lab/paper/growth.py",
+    "lab/paper/peak.py",
+)  # fmt: skip
 
 
 def sizes_of(axis: str, scale: Scale) -> dict[str, list[Size]]:
     """Return the sizes to measure along an axis, the first two at scale ``smoke``."""
     most = SMOKE_SIZES if scale == "smoke" else None
-    return {method: AXES[axis][method][:most] for method in ROWS if method in AXES[axis]}
+    return {method: AXES[axis][method][:most] for method in PAPER if method in AXES[axis]}
 
 
-def measure(axis: str, scale: Scale) -> dict[str, Any]:
-    """Count the bytes of live tensors along an axis."""
+def measure(axis: str, sizes: Mapping[str, list[Size]]) -> dict[str, Any]:
+    """Measure the peak of live tensors along an axis."""
     return {
         method: [
             {"x": size.along(axis), "megabytes": peak_megabytes(partial(METHODS[method], size))}
-            for size in sizes
+            for size in of_method
         ]
-        for method, sizes in sizes_of(axis, scale).items()
+        for method, of_method in sizes.items()
     }
 
 
 def measurement(space: Space, axis: str) -> Measurement:
     """Return the job of one axis."""
+    sizes = sizes_of(axis, space.scale)
     folder = space.measurement(f"memory-comp-{axis}")
-    work = partial(measure, axis, space.scale)
-    return Measurement(folder, work, sizes_of(axis, space.scale))
+    return Measurement(folder, partial(measure, axis, sizes), sizes, CODE)
+
+
+def exponent(points: list[dict[str, float]], key: str = "megabytes") -> float:
+    """Fit the exponent of points."""
+    return slope([p["x"] for p in points], [p[key] for p in points])
 
 
 def result(space: Space) -> Result:
@@ -67,10 +70,7 @@ def result(space: Space) -> Result:
         cells: list[Cell] = []
         for axis, word in GROWING.items():
             points = curves[axis].get(method)
-            cells += [
-                points and f"{slope(*zip(*map(pair, points), strict=True)):.2f}",
-                paper.text(row, f"storage in {word}"),
-            ]
+            cells += [points and f"{exponent(points):.2f}", paper.text(row, f"storage in {word}")]
         rows.append([method, *cells])
     heads = [head for word in GROWING.values() for head in (word, f"{word}, paper")]
     caption = (
@@ -78,36 +78,45 @@ def result(space: Space) -> Result:
         f"paper's powers are read off the formulas of Table {paper.number}."
     )
     notes = [
-        "The most bytes of tensors alive at one time; the slope of a line through the logarithms. "
+        "Peak bytes of live tensors; the slope of a line through the logarithms. "
         "linear -> tanh -> linear in double precision, rk4.",
-        "SNOpt's further factors go through in passes of their own, and R does not enter its peak; "
+        "SNOpt sends further factors through passes of their own, so R does not enter its peak; "
         "the paper counts R m.",
     ]
     if space.scale == "smoke":
-        notes.append(f"{SMOKE_SIZES} sizes an axis: no more than a try.")
+        notes.append(f"Only {SMOKE_SIZES} sizes per axis.")
     return Result([Table(caption, ["method", *heads], rows)], notes, curves)
 
 
-def pair(point: dict[str, float]) -> tuple[float, float]:
-    """Return a point as coordinates."""
-    return point["x"], point["megabytes"]
-
-
 def draw(figure: Any, found: Result) -> None:
-    """Draw megabytes over what grows, one picture an axis."""
+    """Draw megabytes over each axis."""
     figure.set_size_inches(12, 3.2)
     panels = figure.subplots(1, len(found.curves), sharey=True)
-    for panel, (name, methods) in zip(panels, found.curves.items(), strict=True):
-        for k, method in enumerate(ROWS):
-            if method in methods:
-                xs, ys = zip(*map(pair, methods[method]), strict=True)
-                panel.loglog(xs, ys, "o-", ms=3, color=PALETTE[k], label=method)
-        if name in ("R", "steps"):
-            ticks = sorted({point["x"] for points in methods.values() for point in points})
-            panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            panel.minorticks_off()
-        clean(panel, TITLES[name], "MB" if name == "m" else "")
+    for panel, (axis, methods) in zip(panels, found.curves.items(), strict=True):
+        draw_growth(panel, axis, methods)
+    panels[0].set_ylabel("MB")
     legend(figure, 4)
+
+
+def draw_growth(
+    panel: Any, axis: str, methods: Mapping[str, list[dict[str, float]]], **keys: str
+) -> None:
+    """Draw the points of each method along an axis.
+
+    Args:
+        panel: matplotlib's axes.
+        axis: the axis.
+        methods: points by method.
+        **keys: line styles of the quantities to draw; megabytes by default.
+    """
+    for k, (method, points) in enumerate((m, methods[m]) for m in METHODS if m in methods):
+        for key, style in (keys or {"megabytes": "o-"}).items():
+            xs, ys = [p["x"] for p in points], [p[key] for p in points]
+            label = f"_{method}" if style == ":" else method
+            panel.loglog(xs, ys, style, ms=3, color=PALETTE[k], label=label)
+    if axis in ("R", "steps"):
+        ticks(panel, [point["x"] for points in methods.values() for point in points])
+    clean(panel, TITLES[axis])
 
 
 STORAGE = Item(
