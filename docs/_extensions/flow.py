@@ -36,15 +36,13 @@ def trained() -> CNF:
     data = load("two_moons").train
     flow = CNF(2, hidden=(64, 64, 64), rtol=1e-4, atol=1e-4)
     optimizer = snopt.SNOpt(flow)
-    for update in range(UPDATES):
+    for _ in range(UPDATES):
         batch = data.batch(torch.randint(len(data), (512,)))
         optimizer.zero_grad()
         # Larger than the normal density's own scale, so that the flow need not shrink the data.
         loss = flow.loss(1.5 * batch.x)
         loss.backward()
         optimizer.step()
-        if update % 100 == 0:
-            print(f"update {update}  loss {loss.item():.3f}", flush=True)
     return flow.eval()
 
 
@@ -92,7 +90,8 @@ def film(flow: CNF) -> dict[str, Any]:
     """Return the film: positions as 16-bit and densities as 8-bit numbers."""
     where, moons = paths(flow)
     scale = torch.tensor([WIDTH, HEIGHT])
-    position = (where / scale * 32767).clamp(-32767, 32767).round().to(torch.int16)
+    # Samples may be outside of the picture, by half its size.
+    position = (where / scale * 16384).clamp(-32767, 32767).round().to(torch.int16)
     density = densities(flow)
     grey = (255 * (density / density.amax(dim=(1, 2), keepdim=True)).sqrt()).round()
     return {
@@ -106,7 +105,7 @@ def film(flow: CNF) -> dict[str, Any]:
     }
 
 
-def picture(content: dict[str, Any], frame: int, width: int = 480) -> Image.Image:
+def picture(content: dict[str, Any], frame: int, width: int = 420) -> Image.Image:
     """Draw one frame on white."""
     height = round(width * HEIGHT / WIDTH)
     shape = (FRAMES, content["rows"], content["columns"])
@@ -116,7 +115,7 @@ def picture(content: dict[str, Any], frame: int, width: int = 480) -> Image.Imag
     image.paste(BLUE, mask=mask.resize(image.size, Image.Resampling.BICUBIC))
     draw = ImageDraw.Draw(image)
     raw = np.frombuffer(base64.b64decode(content["positions"]), np.int16)
-    where = raw.reshape(FRAMES, SAMPLES, 2) / 32767
+    where = raw.reshape(FRAMES, SAMPLES, 2) / 16384
     moons = np.frombuffer(base64.b64decode(content["moons"]), np.uint8)
     ends = (where * [1, -1] + 1) * [width, height]
     for i, moon in enumerate(moons):
@@ -134,10 +133,13 @@ def main() -> None:
     # A script, not JSON: a page opened from a disk may not fetch data.
     script = f"window.flowFilm = {json.dumps(content)};\n"
     (DOCS / "assets" / "film.js").write_text(script, "utf-8")
-    order = [*range(FRAMES), *[FRAMES - 1] * 12, *range(FRAMES - 1, -1, -2), *[0] * 5]
-    images = [picture(content, frame).quantize(48) for frame in order]
-    images[0].save(
-        DOCS / "flow.gif", save_all=True, append_images=images[1:], duration=60, loop=0
+    images = [picture(content, frame) for frame in range(0, FRAMES, 2)]
+    palette = images[-1].quantize(32)
+    images = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in images]
+    order = [*images, *images[::-3]]
+    waits = [110] * (len(images) - 1) + [1500] + [110] * (len(order) - len(images) - 1) + [500]
+    order[0].save(
+        DOCS / "flow.gif", save_all=True, append_images=order[1:], duration=waits, loop=0
     )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ SECTION = re.compile(r"^( *)Example:$", re.MULTILINE)
 ROLE_MATH = re.compile(r":math:`([^`]+)`")
 ROLE_REFERENCE = re.compile(r":(?:func|class|meth|mod|attr|data):`(~?)([^`]+)`")
 BLOCK_MATH = re.compile(
-    r"^(?P<indent> *)\.\. math::[ \t]*(?P<first>\S.*)?\n(?P<rest>(?:(?P=indent) +\S.*\n?|[ \t]*\n)*)",
+    r"^(?P<indent> *)\.\. math::[ \t]*(?P<first>\S.*)?\n"
+    r"(?P<rest>(?:(?P=indent) +\S.*\n?|[ \t]*\n)*)",
     re.MULTILINE,
 )
 

@@ -50,7 +50,7 @@
       const place = Math.min(Math.max(time, 0), 1) * (film.frames - 1);
       const k = Math.min(Math.floor(place), film.frames - 2), s = place - k;
       const p = 2 * (k * film.samples + i), q = p + 2 * film.samples;
-      const mix = (j) => ((1 - s) * film.positions[p + j] + s * film.positions[q + j]) / 32767;
+      const mix = (j) => ((1 - s) * film.positions[p + j] + s * film.positions[q + j]) / 16384;
       return [(mix(0) + 1) / 2 * canvas.width, (1 - mix(1)) / 2 * canvas.height];
     };
     const draw = (time) => {
