@@ -41,7 +41,7 @@ class Board:  # a live table; it listens to one run after the other
         if record["kind"] == "eval" and record["split"] == "valid":
             numbers = record["iteration"], record["seconds"], record["metrics"][self.metric]
             self.rows[self.label] = [self.label, *(f"{number:.4g}" for number in numbers)]
-            shown = Table("optimizer", "updates", "seconds", self.metric, title=self.task)
+            shown = Table("optimizer", "updates", "seconds", self.metric, title=f"\n{self.task}")
             for row in self.rows.values():
                 shown.add_row(*row)
             self.live.update(shown)
@@ -71,7 +71,7 @@ def main(seconds=12.0, seeds=1, out=Path("out/demo")):
         film(run.folder)
     train("digits", seconds, seeds, out)
     page = write_report([out], out / "report.html", title="SNOpt against tuned rivals")
-    print(f"open {page.resolve()}")
+    print(f"\nopen {page.resolve()}")
     return page
 
 
