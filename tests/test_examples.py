@@ -40,7 +40,7 @@ def is_picture(path: str) -> bool:
 def test_demo_compares_on_both_tasks_and_shows_the_flow(capsys):
     page = part_of("demo")(seconds=0.3).read_text("utf-8")
     assert "SNOpt against tuned rivals" in page
-    for task in ("two_moons", "digits"):
+    for task in ("two_moons", "spirals"):
         assert f'data-task="{task}"' in page
     assert "samples: from noise to the data" in page
     shown = capsys.readouterr().out
