@@ -11,7 +11,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-slow fuzz lint format bench bench-peers docs clean clean-venv
+.PHONY: help demo test test-slow fuzz lint format bench bench-peers notebooks docs clean clean-venv
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -40,7 +40,7 @@ $(PEERS)/.installed: benchmarks/requirements-peers.txt pyproject.toml constraint
 
 # ------------------------------------------------------------------------ targets
 
-demo: $(VENV)/.installed  ## SNOpt, Adam and SGD on digits, and a page of it
+demo: $(VENV)/.installed  ## two minutes: SNOpt against tuned rivals, a live table and a page
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## tests and doctests, without the slow ones
@@ -71,8 +71,11 @@ bench-peers: $(PEERS)/.installed  ## measure against other libraries and optimiz
 	$(PEERS)/bin/python -m benchmarks.peers growth
 	$(PEERS)/bin/python -m benchmarks.peers page
 
+notebooks: $(VENV)/.installed  ## run docs/notebooks and store their outputs
+	$(ONE_THREAD) $(BIN)/jupyter-execute --inplace docs/notebooks/*.ipynb
+
 docs: $(VENV)/.installed-docs  ## build the site into site/
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:  ## remove caches and what the project wrote
 	rm -rf out site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -37,10 +37,15 @@ def is_picture(path: str) -> bool:
     return Path(path).read_bytes().startswith(b"\x89PNG")
 
 
-def test_demo_writes_its_page():
-    page = part_of("demo")(seeds=1, iterations=3)
-    assert page.is_file()
-    assert "Digits through a Neural ODE" in page.read_text("utf-8")
+def test_demo_compares_on_both_tasks_and_shows_the_flow(capsys):
+    page = part_of("demo")(seconds=0.3).read_text("utf-8")
+    assert "SNOpt against tuned rivals" in page
+    for task in ("two_moons", "spirals"):
+        assert f'data-task="{task}"' in page
+    assert "samples: from noise to the data" in page
+    shown = capsys.readouterr().out
+    assert "snopt, seed 0" in shown
+    assert "adam, seed 0" in shown
 
 
 def test_image_classifier_reads_digits():

@@ -1,8 +1,9 @@
 """Read the source's docstrings as Markdown.
 
 Docstrings in `src` carry the few marks of reStructuredText that editors and `help()` show
-well. This extension of griffe rewrites them for the site: mathematics is shown as TeX source,
-references as code, and an `Example:` section is read as code.
+well. This extension of griffe rewrites them for the site: mathematics becomes `$...$` and
+`$$...$$` for arithmatex and KaTeX, references link to the documented name if it is on the site,
+and an `Example:` section is read as code.
 """
 
 import re
@@ -12,22 +13,39 @@ import griffe
 
 SECTION = re.compile(r"^( *)Example:$", re.MULTILINE)
 ROLE_MATH = re.compile(r":math:`([^`]+)`")
-ROLE_REFERENCE = re.compile(r":(?:func|class|meth|mod|attr):`~?([^`]+)`")
-BLOCK_MATH = re.compile(r"^( *)\.\. math::\n\s*?\n?((?:\1 +\S.*\n?|\s*\n)+)", re.MULTILINE)
+ROLE_REFERENCE = re.compile(r":(?:func|class|meth|mod|attr|data):`(~?)([^`]+)`")
+BLOCK_MATH = re.compile(
+    r"^(?P<indent> *)\.\. math::[ \t]*(?P<first>\S.*)?\n"
+    r"(?P<rest>(?:(?P=indent) +\S.*\n?|[ \t]*\n)*)",
+    re.MULTILINE,
+)
 
 
-def fence(match: re.Match[str]) -> str:
-    """Turn a block of mathematics into a fenced block, at the same indentation."""
-    body = textwrap.dedent(match[2]).strip("\n")
-    return textwrap.indent(f"\n```tex\n{body}\n```\n\n", match[1])
+def displayed(match: re.Match[str]) -> str:
+    """Turn a block of mathematics into a displayed equation, at the same indentation."""
+    lines = [match["first"] or "", textwrap.dedent(match["rest"]).strip("\n")]
+    body = "\n".join(line for line in lines if line)
+    return textwrap.indent(f"\n$$\n{body}\n$$\n\n", match["indent"])
+
+
+def inline(match: re.Match[str]) -> str:
+    """Turn a role of mathematics into an inline formula; it may have been broken over lines."""
+    return f"${' '.join(match[1].split())}$"
+
+
+def reference(match: re.Match[str]) -> str:
+    """Turn a reference into code that links to the name, if the site documents it."""
+    short, name = match[1], "".join(match[2].split())
+    shown = name.rpartition(".")[2] if short else name
+    return f'<autoref optional identifier="{name}"><code>{shown}</code></autoref>'
 
 
 def markdown(text: str) -> str:
     """Return a docstring with its marks rewritten."""
     text = SECTION.sub(r"\1Examples:", text)
-    text = BLOCK_MATH.sub(fence, text)
-    text = ROLE_MATH.sub(r"`\1`", text)
-    return ROLE_REFERENCE.sub(r"`\1`", text)
+    text = BLOCK_MATH.sub(displayed, text)
+    text = ROLE_MATH.sub(inline, text)
+    return ROLE_REFERENCE.sub(reference, text)
 
 
 class RstRoles(griffe.Extension):
