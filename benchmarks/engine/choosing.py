@@ -127,4 +127,4 @@ def main(chosen: argparse.Namespace) -> None:
     """Measure, keep, and write the tables."""
     found = measure()
     write(RESULTS / "choosing.json", found)
-    put(DOCS / "choosing.md", tables(found))
+    put(DOCS / "solving.md", tables(found))

@@ -177,7 +177,7 @@ def figures(engine: Measured, memory: Measured) -> None:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("--page", type=Path, default=DOCS / "benchmarks.md")
+    parser.add_argument("--page", type=Path, default=DOCS / "peers.md")
 
 
 def main(chosen: argparse.Namespace) -> None:

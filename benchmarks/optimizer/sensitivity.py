@@ -212,5 +212,5 @@ def main(chosen: argparse.Namespace) -> None:
         write(chosen.out, measure(chosen.iterations, chosen.only))
         return
     rows = read(chosen.out)["rows"]
-    put(DOCS / "settings.md", {"sensitivity": table(rows)})
+    put(DOCS / "optimizer.md", {"sensitivity": table(rows)})
     draw(rows)
