@@ -15,6 +15,7 @@ import contextlib
 import functools
 import gc
 import io
+import itertools
 import re
 import shlex
 import sys
@@ -196,7 +197,7 @@ def test_code_of_the_page_runs(page, tmp_path, monkeypatch):
         stack.callback(torch.set_num_threads, threads)
         names = {"__name__": "page", **STAND_INS.get(page, lambda stack: {})(stack)}
         stack.callback(names.clear)
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in itertools.zip_longest(found, found[1:]):
             if block.language != "python":
                 continue
             claim = after.code if after is not None and after.mark == "shown" else None
