@@ -1,4 +1,4 @@
-"""What stands in a Markdown page: its blocks of code, its commands, its headings and its links."""
+"""Read Markdown pages: blocks of code, commands, mathematics, headings and links."""
 
 import re
 import unicodedata
@@ -17,9 +17,9 @@ class Block:
     """A fenced block.
 
     Attributes:
-        language: what stands behind the fence.
-        code: its text.
-        line: the number of the line above its first one.
+        language: the word behind the fence.
+        code: the text of the block.
+        line: number of the line above the first one.
         mark: the HTML comment directly above the fence, without its brackets.
     """
 
@@ -34,7 +34,7 @@ def read(page: str) -> str:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a page in order."""
+    """Return the fenced blocks of a page in order."""
     found = []
     lines = text.splitlines()
     i = 0
@@ -54,25 +54,42 @@ def blocks(text: str) -> list[Block]:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a page's shell blocks, continued lines joined, prompts taken away."""
+    """Return the commands of shell blocks, with continued lines joined and without prompts."""
     shells = [b for b in blocks(text) if b.language in SHELLS and not b.mark.startswith("not run")]
     joined = "\n".join(block.code for block in shells).replace("\\\n", " ")
     return [line.removeprefix("$ ").strip() for line in joined.splitlines() if line.strip()]
 
 
-def prose(text: str) -> str:
-    """A page without its code, so that nothing in it is taken for a heading or a link."""
+def without_code(text: str) -> str:
+    """Remove fenced blocks, and brackets and dollars of inline code."""
     text = re.sub(r"^ *(`{3,}).*?^ *\1 *$", "", text, flags=re.DOTALL | re.M)
-    return re.sub(r"`[^`\n]+`", lambda code: re.sub(r"[\[\]()#]", "", code[0]), text)
+    return re.sub(r"`[^`\n]+`", lambda code: re.sub(r"[\[\]()#$]", "", code[0]), text)
+
+
+def formulas(text: str) -> list[str]:
+    """Return the LaTeX formulas of a page, displayed ones first.
+
+    >>> formulas("$$\\na = b\\n$$\\nwith $b$ and `$HOME`")
+    ['\\na = b\\n', 'b']
+    """
+    text = without_code(text)
+    displayed = re.findall(r"\$\$(.*?)\$\$", text, flags=re.DOTALL)
+    rest = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    return displayed + re.findall(r"\$([^$]+)\$", rest)
+
+
+def prose(text: str) -> str:
+    """Return a page without code and formulas, which may look like headings or links."""
+    return re.sub(r"\$\$.*?\$\$|\$[^$\n]+\$", "", without_code(text), flags=re.DOTALL)
 
 
 def links(text: str) -> list[str]:
-    """The targets of links and images."""
+    """Return the targets of links and images."""
     return re.findall(r"\]\(([^)\s]+)\)", prose(text))
 
 
 def anchors(text: str) -> set[str]:
-    """What a link to this page may name behind ``#``: headings, and names of the API."""
+    """Return what may follow ``#`` in a link to this page: headings and names of the API."""
     found: set[str] = set(re.findall(r"^::: ([\w.]+)$", text, re.M))
     for heading in re.findall(r"^#{1,6} (.+)$", prose(text), re.M):
         found.add(slug(heading))
@@ -80,7 +97,7 @@ def anchors(text: str) -> set[str]:
 
 
 def slug(heading: str) -> str:
-    """The anchor that the site makes of a heading.
+    """Return the anchor that the site makes of a heading.
 
     >>> slug("Theorem 1: `Q_uu`, and more")
     'theorem-1-q_uu-and-more'

@@ -1,21 +1,21 @@
-"""What the documentation says is so: its code runs, its commands parse, its links lead somewhere.
+"""Code of the documentation runs, its commands parse, its links and formulas are well formed.
 
-Every ``python`` block of the README and of all pages under ``docs`` runs, those of one page one
-after the other in one namespace and an empty folder. Two comments directly above a fence change
-that:
+Every ``python`` block of the README and of all pages under ``docs`` runs. The blocks of a page run
+in order, in one namespace and an empty folder. Two comments directly above a fence change that:
 
-    <!-- not run: reason -->    leaves a block out;
-    <!-- shown -->              above a text block: this is what the block before it prints, raises
-                                or warns of; "..." stands for anything, line breaks for spaces.
+    <!-- not run: reason -->    skips a block;
+    <!-- shown -->              above a text block: what the previous block prints, raises or warns
+                                of; "..." stands for anything, line breaks for spaces.
 
-Names that a page takes for granted are given to it by STAND_INS. Commands are read by the parsers
-of the programs they start, and not carried out.
+STAND_INS provides names that a page takes for granted. Commands are parsed by the programs they
+start, but not executed.
 """
 
 import contextlib
 import functools
 import gc
 import io
+import itertools
 import re
 import shlex
 import sys
@@ -36,7 +36,19 @@ from benchmarks.command import parse as parse_benchmark
 from snopt.lab.cli import main as cli
 from tests.lab.data.files import small_registry, write_all
 from tests.lab.report.fabricate import write_run
-from tests.pages import PAGES, ROOT, Block, anchors, blocks, commands, links, read, slug
+from tests.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    commands,
+    formulas,
+    links,
+    read,
+    slug,
+    without_code,
+)
 
 Names = dict[str, Any]
 
@@ -66,8 +78,9 @@ def optimizer(stack: contextlib.ExitStack) -> Names:
     return {"MyModel": model, "batches": pairs(), "criterion": nn.functional.cross_entropy}
 
 
-def data(stack: contextlib.ExitStack) -> Names:
+def models(stack: contextlib.ExitStack) -> Names:
     """Small files of every data set; a table that pandas would have read."""
+    pytest.importorskip("sklearn")
     stack.enter_context(small_registry())
     patch = stack.enter_context(pytest.MonkeyPatch.context())
     patch.setenv("SNOPT_DATA", str(write_all(Path("data"))))
@@ -75,19 +88,6 @@ def data(stack: contextlib.ExitStack) -> Names:
     pandas = types.SimpleNamespace(read_pickle=lambda path: table)
     patch.setitem(sys.modules, "pandas", pandas)  # type: ignore[arg-type]
     Path("gas").mkdir()
-    return {"snopt": snopt}
-
-
-def report(stack: contextlib.ExitStack) -> Names:
-    """Runs to report on, and the letters of the formats at the end of the page."""
-    pytest.importorskip("matplotlib")
-    for name in ("snopt", "adam"):
-        write_run(Path("out"), name)
-    return dict.fromkeys(("x", "y", "left", "right", "bottom", "top"), 0)
-
-
-def models(stack: contextlib.ExitStack) -> Names:
-    pytest.importorskip("sklearn")
     return {}
 
 
@@ -106,7 +106,11 @@ def scaling(stack: contextlib.ExitStack) -> Names:
 
 
 def training(stack: contextlib.ExitStack) -> Names:
+    """Runs to report on."""
     pytest.importorskip("tensorboard")
+    pytest.importorskip("matplotlib")
+    for name in ("snopt", "adam"):
+        write_run(Path("out"), name)
     return {}
 
 
@@ -127,13 +131,11 @@ def troubleshooting(stack: contextlib.ExitStack) -> Names:
 STAND_INS: dict[str, Callable[[contextlib.ExitStack], Names]] = {
     "README.md": readme,
     "docs/optimizer.md": optimizer,
-    "docs/data.md": data,
     "docs/models.md": models,
-    "docs/report.md": report,
     "docs/scaling.md": scaling,
+    "docs/solving.md": troubleshooting,
     "docs/training.md": training,
     "docs/troubleshooting.md": troubleshooting,
-    "docs/choosing.md": troubleshooting,
 }
 
 
@@ -195,7 +197,7 @@ def test_code_of_the_page_runs(page, tmp_path, monkeypatch):
         stack.callback(torch.set_num_threads, threads)
         names = {"__name__": "page", **STAND_INS.get(page, lambda stack: {})(stack)}
         stack.callback(names.clear)
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in itertools.zip_longest(found, found[1:]):
             if block.language != "python":
                 continue
             claim = after.code if after is not None and after.mark == "shown" else None
@@ -306,3 +308,18 @@ def test_anchors_are_those_of_the_site():
     for page in PAGES:
         for heading in re.findall(r"^## (.+)$", read(page), re.M):
             assert slug(heading) == toc.slugify(heading, "-"), heading
+
+
+# --------------------------------------------------------------------------------- formulas
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if formulas(read(page))])
+def test_formulas_of_the_page_are_well_formed(page):
+    text = read(page)
+    assert len(re.findall(r"(?<!\\)\$", without_code(text))) % 2 == 0, f"{page}: an odd number of $"
+    assert not re.search(r"^\$\$.", text, re.M), f"{page}: $$ must stand on a line of its own"
+    for formula in formulas(text):
+        assert formula.count("{") == formula.count("}"), f"{page}: braces of {formula!r}"
+        begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", formula) for word in ("begin", "end"))
+        assert sorted(begun) == sorted(ended), f"{page}: environments of {formula!r}"
+        assert "\n\n" not in formula, f"{page}: an empty line ends the formula {formula!r}"
