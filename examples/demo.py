@@ -2,7 +2,7 @@
 
 A normalizing flow learns two moons; an ODE-RNN tells four kinds of spirals apart. Every run has
 the same weights, batches and seconds on one core. SNOpt has its default settings, the others the
-best of four or five rates by validation with another seed. SOAP needs pytorch_optimizer.
+best of three to five rates by validation with one other seed. SOAP needs pytorch_optimizer.
 """
 
 import json
