@@ -187,12 +187,33 @@ def test_pictures_are_drawn_and_paths_follow_the_slider(page):
     )
     for kind in ("points", "paths", "grid"):
         assert page.evaluate(ink.format(kind)) > 20
-    whole = page.evaluate(ink.format("paths"))
-    page.evaluate(
-        "(() => { const s = document.querySelector('[data-picture=paths] input'); s.value = 0.1;"
-        " s.dispatchEvent(new Event('input')); })()"
+    move = (
+        "(() => {{ const s = document.querySelector('[data-picture=paths] input'); s.value = {};"
+        " s.dispatchEvent(new Event('input')); }})()"
     )
+    page.evaluate(move.format(1))
+    whole = page.evaluate(ink.format("paths"))
+    page.evaluate(move.format(0.1))
     assert page.evaluate(ink.format("paths")) < whole
+
+
+def test_films_open_the_task_and_play_to_their_end(page):
+    assert (
+        page.evaluate(
+            "document.querySelector('[data-films] [data-picture=paths]')"
+            ".compareDocumentPosition(document.querySelector('[data-charts]'))"
+        )
+        & 4
+    )  # the charts follow
+    where = "Number(document.querySelector('[data-picture=paths] input').value)"
+    page.evaluate("document.querySelector('[data-picture=paths] [data-play]').click()")
+    deadline = time.monotonic() + 30
+    while page.evaluate(where) == 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert page.evaluate(where) < 1
+    while page.evaluate(where) < 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert page.evaluate(where) == 1
 
 
 def set_smoothing(page, percent):

@@ -109,6 +109,7 @@ def _task(k: int, comparison: Comparison) -> str:
     return f"""<section data-task="{escape(comparison.task)}">
 <h2>{escape(comparison.task)}</h2>
 <p class="headline">{escape(tables.headline(comparison))}</p>
+<div class="pictures" data-films="{k}"></div>
 <div data-charts="{k}"><noscript>The curves need JavaScript; the tables do not.</noscript></div>
 {_table(tables.summary_table(comparison), "summary", f"Optimizers on {comparison.task}")}
 <div class="pictures" data-pictures="{k}"></div>

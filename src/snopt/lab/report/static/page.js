@@ -108,7 +108,11 @@ function show() {
 }
 
 report.tasks.forEach((task, k) => {
-  showPictures(task, task.pictures, document.querySelector(`[data-pictures="${k}"]`));
+  // Films open the task; other pictures follow its table.
+  const films = task.pictures.filter(({ kind }) => kind === "paths");
+  const stills = task.pictures.filter(({ kind }) => kind !== "paths");
+  showPictures(task, films, document.querySelector(`[data-films="${k}"]`));
+  showPictures(task, stills, document.querySelector(`[data-pictures="${k}"]`));
   showPictures(task, task.otherPictures, document.querySelector(`[data-other-pictures="${k}"]`));
 });
 if (report.tasks.length) document.querySelector("[data-share]").append(makeShare());

@@ -1,6 +1,7 @@
 // Pictures of states: points, paths over time, densities on a grid; drawn on a canvas.
 
 const SIDE = 260;
+const FILM = 5000; // Milliseconds from start to end.
 const CLASSES = 10; // Colours of classes in the style sheet; none is an optimizer's.
 // Dark to light through blue and green: the order survives in grey and for every eye.
 const DENSITY = [[18, 18, 44], [28, 62, 116], [22, 118, 132], [94, 174, 98], [246, 226, 92]];
@@ -46,11 +47,38 @@ class FlowPicture {
 
   makeSlider() {
     const range = { min: 0, max: 1, step: 0.01, value: 1 };
-    const time = slider("Time", range, (value) => {
+    this.slider = slider("Time", range, (value) => {
+      this.began = null;
       this.time = value;
       this.draw();
     });
-    return element("label", { className: "time" }, ["start", time, "end"]);
+    const play = button("play", "Play from start to end", () => this.play(), { play: "" });
+    this.playWhenSeen();
+    return element("div", { className: "time" }, [play, "start", this.slider, "end"]);
+  }
+
+  // Once, unless the reader prefers pages that stand still.
+  playWhenSeen() {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    const seen = new IntersectionObserver(([entry]) => {
+      if (!entry.isIntersecting) return;
+      seen.disconnect();
+      this.play();
+    });
+    seen.observe(this.canvas);
+  }
+
+  play() {
+    this.began = performance.now();
+    const began = this.began;
+    const tick = (now) => {
+      if (this.began !== began) return; // Played again, or moved by hand.
+      this.time = Math.min(Math.max(now - began, 0) / FILM, 1);
+      this.slider.value = this.time;
+      this.draw();
+      if (this.time < 1) requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
   }
 
   draw() {
