@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 Sharing: TypeAlias = Literal["expand", "trace"]
+#: Examples that a sample has at least.
+FEWEST = 8
 #: For each mode, the blocks ``[groups, b, b]`` on the diagonal of its factor.
 Modes: TypeAlias = list[list[Tensor]]
 
@@ -162,6 +164,39 @@ def call_factors(
         return [B, *map(_diagonal_blocks, grams, sizes[1:])]
     parts = view.inputs_in_parts(z)
     return [B, _added(gram_blocks(_joined(part), sizes[1], 1 / N) for part in parts)]
+
+
+def sampled_factors(
+    view: LayerView, z: Tensor, g: Tensor, *, sample: int | None, turn: int, **how: Any
+) -> Modes:
+    """Estimate the factors of one call from evenly spaced examples, if it has many rows.
+
+    Args:
+        view: the layer.
+        z: its input.
+        g: the gradient with respect to its output.
+        sample: rows per feature to use at least; None uses all.
+        turn: which of the evenly spaced sets to use; refreshes take turns.
+        **how: see :func:`call_factors`.
+
+    Example:
+        >>> view = ConvView(torch.nn.Conv1d(1, 1, 1, bias=False))
+        >>> z = g = torch.ones(64, 1, 8)
+        >>> every, some = (sampled_factors(view, z, g, sample=s, turn=0) for s in (None, 8))
+        >>> every == some
+        True
+    """
+    N, S = view.output_gradients(g).shape[1:3]
+    every = 1
+    if sample is not None and len(z) == len(g) == N:
+        every = max(1, min(N * S // (sample * max(view.mode_sizes)), N // FEWEST))
+    if every == 1:
+        return call_factors(view, z, g, **how)
+    start = turn % every
+    z, g = z[start::every], g[start::every]
+    B, *A = call_factors(view, z, g, **how)
+    # Each example's gradient is divided by N, not by the number of examples that are used.
+    return [[block.mul_((N / len(g)) ** 2) for block in B], *A]
 
 
 @dataclass

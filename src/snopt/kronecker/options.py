@@ -16,7 +16,7 @@ __all__ = ["KroneckerOptions"]
 Reduction = Literal["mean", "sum"]
 
 
-def _two_nodes_a_step() -> Any:
+def _two_nodes_per_step() -> Any:
     # Any: a frozen dataclass does not count as having the protocol's settable attribute.
     return PerStep()
 
@@ -42,6 +42,9 @@ class KroneckerOptions:
         recurrent: whether to cover recurrent cells and layers.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, or ``UniformGrid(100)`` as the paper does.
+        sample: rows per feature from which a factor is formed. A convolution has one row per output
+            position, often far more than its factors need; then evenly spaced examples of the
+            batch are used, other ones at each refresh. None uses all, as the paper does.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
         max_size: the largest block of a factor. A larger factor is kept as blocks on its
             diagonal, and a warning names the layer. No layer of the paper's models is that large.
@@ -61,7 +64,8 @@ class KroneckerOptions:
     loss: Loss | None = None
     reduction: Reduction = "mean"
     batch_size: int | None = None
-    quadrature: Quadrature = field(default_factory=_two_nodes_a_step)
+    quadrature: Quadrature = field(default_factory=_two_nodes_per_step)
+    sample: int | None = 8
     recurrent: bool = False
     averaging: float = 0.9
     max_size: int = 2048
@@ -93,5 +97,7 @@ class KroneckerOptions:
             raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")
         if self.max_size < 1:
             raise ValueError(f"max_size={self.max_size} must be at least 1")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size} must be at least 1, or None")
+        for name in ("batch_size", "sample"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1, or None")

@@ -32,7 +32,7 @@ from snopt.kronecker.calls import (
     training_call,
 )
 from snopt.kronecker.composite import readings_of
-from snopt.kronecker.factors import call_factors
+from snopt.kronecker.factors import sampled_factors
 from snopt.kronecker.observers import join, leave
 from snopt.kronecker.options import KroneckerOptions
 from snopt.kronecker.readings import CannotRead
@@ -148,9 +148,11 @@ class Recording:
             return
         view = self._slots[key].view
         sums, inputs = self._sending or (self._current(), True)
-        call = call_factors(
-            view, z, g, sharing=self._options.sharing, sizes=self._sizes[key], inputs=inputs
-        )
+        options = self._options
+        call = sampled_factors(
+            view, z, g, sample=options.sample, turn=self._seed,
+            sharing=options.sharing, sizes=self._sizes[key], inputs=inputs,
+        )  # fmt: skip
         if not sums.layers[key].add(call, weight=weight):
             self.dropped += 1
             self.miss(name, "inputs or output gradients not finite")

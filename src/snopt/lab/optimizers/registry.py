@@ -87,10 +87,10 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
     amortized = config.name == "snopt_amortized"
-    # In Algorithm 2 each refresh replaces the previous factors.
     curvature: dict[str, Any] = {"conv": config.conv}
     if amortized:
-        curvature["averaging"] = 0.0
+        # In Algorithm 2 each refresh replaces the previous factors, and uses the whole batch.
+        curvature |= {"averaging": 0.0, "sample": None}
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
     settings: dict[str, Any] = {
