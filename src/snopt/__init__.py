@@ -30,7 +30,7 @@ from snopt.base.errors import SolveError
 from snopt.horizon import HorizonOptimizer
 from snopt.kronecker import KroneckerOptions
 from snopt.ode import Seminorm, SolveStats
-from snopt.optim import SNOpt
+from snopt.optim import SNOpt, all_ranks_ok
 from snopt.second_order.cost_to_go import CostToGo
 from snopt.second_order.low_rank import low_rank
 from snopt.second_order.matrix_odes import differential_programming
@@ -63,6 +63,7 @@ __all__ = [
     "SolveStats",
     "Trajectory",
     "UniformGrid",
+    "all_ranks_ok",
     "differential_programming",
     "ggn_vector_product",
     "hessian_vector_product",

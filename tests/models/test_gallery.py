@@ -24,8 +24,6 @@ FALL = {
 UNRECORDED = {
     # Its output is differentiated only inside the field, where its gradient is always one.
     "hamiltonian": ["field.energy.2"],
-    # MultiheadAttention uses the weight of this layer, but never calls it.
-    "attention_field": ["1.field.attention.out_proj"],
 }
 
 

@@ -180,6 +180,7 @@ class PerSample:
         for i, sample in enumerate(self.samples):
             if accepted[i]:
                 sample.control.stats.accepted += 1
+                sample.control.stats.last_step = abs(sample.h)
                 sample.t = sample.t1
         mask = torch.tensor(accepted, device=x1.device).view(-1, *[1] * (x1.ndim - 1))
         self.x = torch.where(mask, x1, self.x)
@@ -188,8 +189,6 @@ class PerSample:
             self.k1 = torch.where(mask, stages.read(self.tableau.stages), stages.read(0))
         keep = [i for i, sample in enumerate(self.samples) if sample.t != self.end]
         if len(keep) < len(self.samples):
-            for sample in self.samples:
-                sample.control.stats.last_step = sample.control.h
             self.samples = [self.samples[i] for i in keep]
             self.x, self.k1 = self.x[keep], None if self.k1 is None else self.k1[keep]
 

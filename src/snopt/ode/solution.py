@@ -59,7 +59,7 @@ class Status(Enum):
         errors.StepSizeUnderflow,
         "the step size fell below the resolution of the time. The field is stiff or explodes "
         "here, or the tolerance is finer than the dtype carries: loosen rtol/atol, use float64, "
-        "bound the field (tanh, weight decay), or try method='implicit_adams'",
+        "bound the field (tanh, weight decay), or try method='scipy_solver'",
     )
     NON_FINITE = (
         errors.NonFiniteState,

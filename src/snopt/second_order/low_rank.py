@@ -9,7 +9,7 @@ If :math:`Q_{xx}(t_1) = \sum_i s_i y_i y_i^\top` and there is no running cost, t
 
 (``eq:vector-ode``) with :math:`q_i(t_1) = y_i`, :math:`p_i(t_1) = 0`. Each right-hand side is
 one pull-back of :math:`q_i` through the field; no Jacobian and no matrix is formed. Storage is
-:math:`O(Rm + Rn)`. The derivation is in docs/theory/low_rank.md.
+:math:`O(Rm + Rn)`. The derivation is in docs/theory/theorem1.md.
 """
 
 from __future__ import annotations

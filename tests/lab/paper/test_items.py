@@ -100,7 +100,7 @@ def test_the_command_lists_runs_and_pages(tmp_path, capsys, monkeypatch):
     assert "not begun" in shown
     words = ["paper", "table:accu", "--scale", "smoke", "--tasks", "circle", "--quiet"]
     assert main(words) == 0
-    assert re.search(r"Circle +SNOpt \(default\)", capsys.readouterr().out)
+    assert re.search(r"Circle\s+method: SNOpt \(default\)", capsys.readouterr().out)
     assert main(["paper", "page", "--scale", "smoke", "--page", "docs/found.md"]) == 0
     page = Path("docs/found.md").read_text()
     assert "## Test performance" in page

@@ -101,7 +101,7 @@ def _retrieve(origin: Origin, target: Path, progress: bool) -> None:
     except (OSError, HTTPError) as error:  # requests' exceptions are OSErrors
         raise DownloadFailed(
             f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
-            "put the files in the data folder by hand (docs/data.md says which)."
+            "put the files in the data folder by hand (docs/models.md says which)."
         ) from error
     _verify(target, origin.checksum, origin.url)
 

@@ -54,7 +54,7 @@ _ENTRIES: tuple[tuple[str, Kind, Loader, str], ...] = (
     ("spirals", "series", toy.spirals, "noisy plane spirals, 4 classes"),
     ("digits", "image", toy.digits, "handwritten digits, 8 x 8"),
 )
-#: Every data set. To add one, add an entry (docs/data.md), or `register` it from outside.
+#: Every data set. To add one, add an entry (docs/models.md), or `register` it from outside.
 REGISTRY: dict[str, Entry] = {
     name: Entry(summary, kind, load, FORMS.get(name, _GENERATED))
     for name, kind, load, summary in _ENTRIES
@@ -112,7 +112,7 @@ def load(
         root: the folder of data sets; ``$SNOPT_DATA`` when None, or else the user's cache folder.
         preprocessing: ``"standard"`` scales by the training part's own statistics and tests on
             the public test part; ``"paper"`` does what the authors' released loaders do, faults
-            included (docs/data.md).
+            included (docs/models.md).
         download: fetch the files if they are not there.
 
     Returns:

@@ -20,7 +20,7 @@ from snopt.base.errors import unknown
 
 #: What one example is.
 Kind: TypeAlias = Literal["image", "series", "table"]
-#: How much of the public data set was found (docs/data.md).
+#: How much of the public data set was found (docs/models.md).
 Completeness: TypeAlias = Literal["whole", "part", "stand-in", "generated"]
 #: The conventions of the authors' loaders, or the set's own statistics and test split.
 Preprocessing: TypeAlias = Literal["paper", "standard"]

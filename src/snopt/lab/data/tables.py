@@ -2,7 +2,7 @@
 
 MAF's Gas table is published as a pickle, ``ethylene_CO.pickle``. Unpickling can run any code, so it
 is not read here; the same numbers are read from UCI's text, or from an ``.npy`` or HDF5 file
-converted from the pickle (docs/data.md).
+converted from the pickle (docs/models.md).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Densities: continuous normalizing flows. Circle is the example of Chen et al.: a
 produces the weights of its field, its divergence is exact, its base density is N(0, 0.1 I). The
 other two estimate the divergence with random signs as FFJORD does; their base density is N(0, I).
 
-Three small tasks need no download: flows with a linear read-out, and an ODE-RNN. docs/cli.md says
-how their learning rates were chosen.
+Three small tasks need no download: flows with a linear read-out, and an ODE-RNN. docs/training.md
+says how their learning rates were chosen.
 """
 
 from __future__ import annotations
