@@ -17,6 +17,7 @@ import torch
 
 from tests.fuzz.campaign import fuzz, replay
 from tests.fuzz.compiled import FAMILIES
+from tests.fuzz.draw import MAKERS
 
 
 def main() -> int:
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
     parser.add_argument("--seed", type=int, help="number of the first case; default: a new one")
     parser.add_argument("--compiled", action="store_true", help="compiled blocks as well")
+    parser.add_argument("--check", choices=MAKERS, help="only cases of one kind; default: all")
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="where failures go")
     parser.add_argument("--replay", type=Path, nargs="+", help="run saved failures again")
     arguments = parser.parse_args()
@@ -42,6 +44,7 @@ def main() -> int:
         workers=arguments.workers,
         families=len(FAMILIES) if arguments.compiled else 0,
         out=arguments.out,
+        check=arguments.check,
     )
     return int(tally.wrong.total() > 0)
 

@@ -106,14 +106,25 @@ def save(folder: Path, number: int, case: Case, verdict: Verdict, first: Case) -
     (folder / f"{name}.py").write_text(SCRIPT.format(case=case), "utf-8")
 
 
-def batch(numbers: range, families: int) -> list[tuple[int, Case, Verdict]]:
+def batch(numbers: range, families: int, check: str | None) -> list[tuple[int, Case, Verdict]]:
     """Judge the cases of some numbers."""
     torch.set_num_threads(1)
-    drawn = [(number, draw.anything(draw.Plain(number), families)) for number in numbers]
+    if check is None:
+        drawn = [(number, draw.anything(draw.Plain(number), families)) for number in numbers]
+    else:
+        drawn = [(number, draw.MAKERS[check](draw.Plain(number))) for number in numbers]
     return [(number, case, judged(case)) for number, case in drawn]
 
 
-def fuzz(seed: int, cases: int, seconds: float, workers: int, families: int, out: Path) -> Tally:
+def fuzz(
+    seed: int,
+    cases: int,
+    seconds: float,
+    workers: int,
+    families: int,
+    out: Path,
+    check: str | None = None,
+) -> Tally:
     """Judge new cases until there are enough of them, or the time is up."""
     tally, begin = Tally(), time.perf_counter()
     print(f"cases from number {seed} on", flush=True)
@@ -123,7 +134,7 @@ def fuzz(seed: int, cases: int, seconds: float, workers: int, families: int, out
         waiting: deque[Any] = deque()
         for start in range(seed, seed + cases, BATCH):
             numbers = range(start, min(start + BATCH, seed + cases))
-            waiting.append(pool.apply_async(batch, (numbers, families)))
+            waiting.append(pool.apply_async(batch, (numbers, families, check)))
             if len(waiting) > workers:
                 take(tally, waiting.popleft().get(), out)
             now = time.perf_counter()

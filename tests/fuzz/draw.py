@@ -286,10 +286,16 @@ def compiled(choose: Chooser, family: int = 0) -> Case:
     )
 
 
+#: What draws the cases of a check, by its name.
+MAKERS: dict[str, Callable[[Chooser], Case]] = {
+    maker.__name__: maker
+    for maker in (exact, noisy, observed, solution, differences, backsolve, reversible)
+}
+
+
 def anything(choose: Chooser, families: int = 0) -> Case:
     """A case of any check, the exact adjoints' most often."""
-    makers: list[Callable[[Chooser], Case]] = [exact] * 8
-    makers += [noisy, observed, solution, differences, backsolve, reversible]
+    makers = [exact] * 7 + list(MAKERS.values())
     number = choose.number(0, len(makers) + families - 1)
     if number >= len(makers):
         return compiled(choose, number - len(makers))

@@ -60,9 +60,9 @@ def _segment(slope: Callable[..., np.ndarray], case: Case, x: np.ndarray, start:
 
 def slope_by_differences(case: Case, adjoint: Any, sizes: Sequence[float],
                          **settings: Any) -> list[float]:  # fmt: skip
-    """The loss's slope along a random direction: by its gradient, then by differences.
+    """The gradient's length, and the slope along a random direction: by it, then by differences.
 
-    All are divided by the gradient's length, so that their gaps are relative errors.
+    Slopes are divided by the gradient's length, so that their gaps are relative errors.
     """
     model, parts = FuzzField(case), initial_parts(case)
     times: Tensor = torch.tensor(case.times, dtype=torch.float64, requires_grad=case.t_grad)
@@ -93,7 +93,7 @@ def slope_by_differences(case: Case, adjoint: Any, sizes: Sequence[float],
 
     exact = float(sum((g * a).sum() for g, a in zip(gradient, along, strict=True)))
     slopes = [(moved(size) - moved(-size)) / (2.0 * size) for size in sizes]
-    return [slope / length for slope in (exact, *slopes)]
+    return [length, *(slope / length for slope in (exact, *slopes))]
 
 
 def by_leapfrog(case: Case, middles: list[float]
