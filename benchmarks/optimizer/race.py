@@ -34,9 +34,8 @@ from snopt.lab.config import Experiment, OptimizerConfig
 from snopt.lab.optimizers import make_optimizers
 from snopt.lab.recipes.build import build
 from snopt.lab.train import seed_all
-from snopt.lab.train.run import evaluate
 from snopt.lab.train.seeding import Order
-from snopt.lab.train.step import Update
+from snopt.lab.train.step import Update, evaluate
 
 POINTS = 50
 """Parts of the budget; the curve has the mean loss of each."""

@@ -12,7 +12,7 @@ from snopt.lab.paper.scales import configuration
 from snopt.lab.recipes.build import build_task
 from snopt.lab.recipes.run import load, recorded
 from snopt.lab.report.summary import Stat
-from snopt.lab.train.run import evaluate
+from snopt.lab.train.step import evaluate
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from snopt.lab.recipes.run import describe, load, recorded
 from snopt.lab.train import Listener, Outcome, join
 from snopt.lab.train import train as run
 from snopt.lab.train.folder import FolderLock, write_json
-from snopt.lab.train.run import evaluate
+from snopt.lab.train.step import evaluate
 
 __all__ = ["Job", "Measurement", "Training", "Watch", "failure"]
 
