@@ -35,10 +35,12 @@ def test_samples_of_all_turns_together_are_the_whole_batch(sharing):
         torch.testing.assert_close(A / turns, whole[1][0])
 
 
-def test_few_rows_are_all_used():
+@pytest.mark.parametrize("shape", [(4096,), (8, 7)])
+def test_few_rows_are_all_used(shape):
     torch.manual_seed(0)
+    # Many examples of one position each, or few positions of a few examples.
     view = LinearView(nn.Linear(5, 4))
-    z, g = torch.randn(64, 5), torch.randn(64, 4)
+    z, g = torch.randn(*shape, 5), torch.randn(*shape, 4)
     found = sampled_factors(view, z, g, sample=8, turn=3)
     expected = call_factors(view, z, g)
     for mode, other in zip(found, expected, strict=True):

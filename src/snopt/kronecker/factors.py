@@ -169,7 +169,9 @@ def call_factors(
 def sampled_factors(
     view: LayerView, z: Tensor, g: Tensor, *, sample: int | None, turn: int, **how: Any
 ) -> Modes:
-    """Estimate the factors of one call from evenly spaced examples, if it has many rows.
+    """Estimate the factors of one call from evenly spaced examples, if these have many positions.
+
+    Rows of one position each are independent, and few enough: they are all used.
 
     Args:
         view: the layer.
@@ -188,7 +190,7 @@ def sampled_factors(
     """
     N, S = view.output_gradients(g).shape[1:3]
     every = 1
-    if sample is not None and len(z) == len(g) == N:
+    if sample is not None and S > 1 and len(z) == len(g) == N:
         every = max(1, min(N * S // (sample * max(view.mode_sizes)), N // FEWEST))
     if every == 1:
         return call_factors(view, z, g, **how)

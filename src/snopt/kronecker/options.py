@@ -42,9 +42,10 @@ class KroneckerOptions:
         recurrent: whether to cover recurrent cells and layers.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, or ``UniformGrid(100)`` as the paper does.
-        sample: rows per feature from which a factor is formed. A convolution has one row per output
-            position, often far more than its factors need; then evenly spaced examples of the
-            batch are used, other ones at each refresh. None uses all, as the paper does.
+        sample: rows per feature from which a factor is formed, of layers that see several positions
+            per example. A convolution has one row per output position, often far more than its
+            factors need; then evenly spaced examples of the batch are used, other ones at each
+            refresh. None uses all, as the paper does.
         averaging: weight of the old factors when new ones arrive; 0 forgets them.
         max_size: the largest block of a factor. A larger factor is kept as blocks on its
             diagonal, and a warning names the layer. No layer of the paper's models is that large.
