@@ -98,7 +98,7 @@ class Request:
         """Store the counts of the forward solve."""
         forward.nfe_forward += self.extra_evaluations
         backward = self.stats.nfe_backward
-        self.stats.__dict__.update(dataclasses.replace(forward, nfe_backward=backward).__dict__)
+        vars(self.stats).update(vars(forward), nfe_backward=backward)
         if self.totals is not None:
             self.totals.add(forward)
 
