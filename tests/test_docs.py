@@ -55,22 +55,8 @@ Names = dict[str, Any]
 # ------------------------------------------------------------- what pages take for granted
 
 
-class Rotation(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.speed = nn.Parameter(torch.tensor(1.0))
-
-    def forward(self, t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return self.speed * torch.stack([-x[..., 1], x[..., 0]], dim=-1)
-
-
 def pairs() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(2)]
-
-
-def readme(stack: contextlib.ExitStack) -> Names:
-    x0 = torch.tensor([[1.0, 0.0]])
-    return {"batches": pairs(), "field": Rotation(), "x0": x0, "t": torch.linspace(0.0, 1.0, 3)}
 
 
 def optimizer(stack: contextlib.ExitStack) -> Names:
@@ -129,7 +115,6 @@ def troubleshooting(stack: contextlib.ExitStack) -> Names:
 
 
 STAND_INS: dict[str, Callable[[contextlib.ExitStack], Names]] = {
-    "README.md": readme,
     "docs/optimizer.md": optimizer,
     "docs/models.md": models,
     "docs/scaling.md": scaling,

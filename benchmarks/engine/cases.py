@@ -101,10 +101,18 @@ class OdeRnn(Workload):
 
     def forward(self, flow: Flow, inputs: Tensor) -> Tensor:
         """Return the loss of series ``inputs``, (intervals, batch, channels)."""
-        x = inputs.new_zeros(inputs.shape[1], self.width)
-        for reading in inputs:
-            x = flow(self.cell(reading, x))
+        x = self.cell(inputs[0], inputs.new_zeros(inputs.shape[1], self.width))
+        for reading in inputs[1:]:
+            if hasattr(flow, "then"):
+                x = flow.then(_observed, x, None, self.cell, reading)
+            else:
+                x = self.cell(reading, flow(x))
+        x = flow(x)
         return functional.cross_entropy(self.head(x), self.labels, reduction="sum") / self.batch
+
+
+def _observed(x: Tensor, start: Tensor, cell: nn.Module, reading: Tensor) -> Tensor:
+    return cell(reading, x)
 
 
 class Cnf(Workload):

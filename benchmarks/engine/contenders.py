@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torchdiffeq
@@ -32,7 +33,10 @@ def _torchdiffeq(integrate: Callable[..., object], workload: Workload) -> Flow:
     return flow
 
 
-def _snopt(workload: Workload, adjoint: str, compiled: bool = False) -> Flow:
+def snopt_flow(
+    workload: Workload, adjoint: Any, compiled: bool = False, method: str | None = "dopri5"
+) -> Flow:
+    """Return a block of this package."""
     import snopt
 
     return snopt.NeuralODE(
@@ -40,7 +44,7 @@ def _snopt(workload: Workload, adjoint: str, compiled: bool = False) -> Flow:
         1.0,
         rtol=workload.tolerance,
         atol=workload.tolerance,
-        method="dopri5",
+        method=method,
         adjoint=adjoint,
         compile=compiled,
     )
@@ -51,9 +55,9 @@ Makers = dict[str, Callable[[Workload], Flow]]
 CONTENDERS: Makers = {
     BASELINE: partial(_torchdiffeq, torchdiffeq.odeint_adjoint),
     "torchdiffeq_direct": partial(_torchdiffeq, torchdiffeq.odeint),
-    "snopt_checkpoint": partial(_snopt, adjoint="checkpoint"),
-    "snopt_backsolve": partial(_snopt, adjoint="backsolve"),
-    "snopt_compiled": partial(_snopt, adjoint="checkpoint", compiled=True),
+    "snopt_checkpoint": partial(snopt_flow, adjoint="checkpoint"),
+    "snopt_backsolve": partial(snopt_flow, adjoint="backsolve"),
+    "snopt_compiled": partial(snopt_flow, adjoint="checkpoint", compiled=True),
 }
 
 

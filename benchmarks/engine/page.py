@@ -106,6 +106,31 @@ def tables(engine: Measured, memory: Measured) -> dict[str, str]:
     }
 
 
+def limit_table(limit: Measured) -> str:
+    """Tabulate the engine's time over its lower bounds."""
+    rows = [
+        [label(case, found["form"]), f"`{name}`", f"`{bound}`", spread(ratio), str(found["rounds"]),
+         f"{found['goals'][name]:.2f}" if name in found["goals"] else "–"]
+        for case, found in limit.items()
+        for name, bounds in found["over"].items()
+        for bound, ratio in bounds.items()
+    ]  # fmt: skip
+    return markdown(["workload", "time of", "over", "ratio (quartiles)", "rounds", "goal"], rows)
+
+
+def tradeoff_table(tradeoff: Measured) -> str:
+    """Tabulate time and memory of adjoints as ratios to the default."""
+    rows = [
+        [label(case, found["form"]), f"`{name}`", spread(each["time"]), str(each["rounds"]),
+         f"{each['memory']:.2f}", f"{each['megabytes']:.0f}",
+         "{} + {}".format(*each["evaluations"])]
+        for case, found in tradeoff.items()
+        for name, each in found["contenders"].items()
+    ]  # fmt: skip
+    head = ["workload", "adjoint", "time (quartiles)", "rounds", "memory", "MB", "evaluations"]
+    return markdown(head, rows)
+
+
 # ------------------------------------------------------------------------------------ figures
 
 
@@ -172,10 +197,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Draw and write; both measurements must exist."""
+    """Draw and write; all measurements must exist."""
     engine, memory = read(RESULTS / "engine.json"), read(RESULTS / "memory.json")
-    missing = [name for name, found in (("measure", engine), ("memory", memory)) if not found]
+    limit, tradeoff = read(RESULTS / "limit.json"), read(RESULTS / "tradeoff.json")
+    needed = {"measure": engine, "memory": memory, "limit": limit, "tradeoff": tradeoff}
+    missing = [name for name, found in needed.items() if not found]
     if missing:
         raise SystemExit(f"nothing to show yet: run python -m benchmarks.engine {missing[0]}")
     figures(engine, memory)
-    put(chosen.page, tables(engine, memory))
+    more = {"limit": limit_table(limit), "tradeoff": tradeoff_table(tradeoff)}
+    put(chosen.page, {**tables(engine, memory), **more})

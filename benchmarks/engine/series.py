@@ -20,7 +20,7 @@ from torch.nn import functional
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.files import RESULTS, environment, write
 from snopt.lab.paper.timing import interleave, ratios, summary
-from snopt.models import ODERNN
+from snopt.models.ode_rnn import ODERNN, observe
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
 TOLERANCE = 1e-3
@@ -31,12 +31,14 @@ GOALS = {"snopt": 0.3, "snopt_compiled": 0.15}
 class TorchdiffeqRNN(ODERNN):
     """The same model; between observations, one call of torchdiffeq's ``odeint_adjoint``."""
 
-    def flow(self, x: Tensor, duration: float | Tensor) -> Tensor:
+    def advance(self, x: Tensor, duration: float | Tensor, *observation: Tensor | None) -> Tensor:
+        if not duration:
+            return observe(x, x, self.cell, *observation)
         times = torch.tensor([0.0, duration], dtype=x.dtype)
         path = torchdiffeq.odeint_adjoint(
             self.block.field, x, times, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5"
         )
-        return path[-1]
+        return observe(path[-1], x, self.cell, *observation)
 
 
 def model(name: str) -> ODERNN:

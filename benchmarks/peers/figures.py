@@ -8,164 +8,140 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.files import WORKLOADS
+
 Measured = dict[str, Any]
 
-OURS, BASE = "snopt", "torchdiffeq_adjoint"
-CLIP = 1.45
+BASE = "torchdiffeq_adjoint"
+CLIP = 1.3
 """Ratios beyond it are written at the edge instead of drawn."""
 LIBRARIES = {
     "snopt": "#0072b2",
-    "torchdiffeq": "#6b7280",
-    "torchode": "#b8569a",
-    "torchdyn": "#009e73",
     "diffrax": "#d55e00",
+    "torchdyn": "#009e73",
+    "torchode": "#b8569a",
+    "torchdiffeq": "#6b7280",
 }
-OPTIMIZERS = {
-    "snopt": ("#0072b2", "SNOpt"),
-    "snopt_refresh": ("#3c9bd6", "SNOpt, refresh iteration"),
-    "adam": ("#d55e00", "Adam"),
-    "torchdiffeq_adam": ("#6b7280", "Adam, torchdiffeq"),
-    "muon": ("#b8569a", "Muon"),
-    "soap": ("#7b5ea7", "SOAP"),
-    "singd": ("#b27d00", "SINGD"),
-    "optax": ("#009e73", "Adam, diffrax"),
+TITLES = {
+    "image": "image classifier",
+    "ode_rnn": "ODE-RNN",
+    "cnf_miniboone": "flow, Miniboone",
+    "cnf_gas": "flow, Gas",
 }
 
 
-def _clean(axes: Axes, title: str, xlabel: str = "") -> None:
+def _clean(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-    axes.set_xlabel(xlabel, fontsize=9)
-    axes.tick_params(labelsize=8.5, length=3)
+    axes.tick_params(labelsize=9, length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
 
 
-def _ratio_rows(found: Measured) -> list[tuple[str, float, float, float]]:
-    """Seconds over torchdiffeq's adjoint, per engine: name, median, quartiles; slowest first."""
-    base = found["contenders"][BASE]["both"]["median"]
-    rows = [
-        (name, *(each["both"][key] / base for key in ("median", "lower", "upper")))
-        for name, each in found["contenders"].items()
-    ]
-    return sorted(rows, key=lambda row: -row[1])
+def _in_order(engines: Measured) -> list[str]:
+    """Return every form of every library: ours on top, torchdiffeq at the bottom."""
+    names = {name for found in engines.values() for name in found["contenders"]}
+    order = list(LIBRARIES)
+    return sorted(names, key=lambda name: (order.index(name.partition("_")[0]), name), reverse=True)
 
 
-def _ratios(axes: Axes, case: str, found: Measured) -> None:
-    """Draw one dot per engine, with its quartiles; the name stands beside it."""
-    rows = _ratio_rows(found)
-    axes.axvline(1.0, color="#b8c0ca", linewidth=1, linestyle="--")
-    for y, (name, middle, low, high) in enumerate(rows):
-        library = name.partition("_")[0]
-        colour, own = LIBRARIES[library], library == OURS
-        if middle > CLIP:
-            axes.text(
-                CLIP, y, f"{middle:.1f} →", ha="right", va="center", fontsize=8.5, color=colour
-            )
-            continue
-        axes.plot([low, high], [y, y], color=colour, linewidth=2, alpha=0.5)
-        axes.plot(middle, y, "o", color=colour, markersize=8 if own else 6)
-        axes.annotate(
-            f"{middle:.2f}", (max(high, middle), y), xytext=(7, 0), textcoords="offset points",
-            fontsize=8.5, va="center", color=colour, fontweight="bold" if own else "normal",
-        )  # fmt: skip
-    labels = [f"{library} {form}" for library, _, form in (row[0].partition("_") for row in rows)]
-    axes.set_yticks(range(len(rows)), labels)
-    for label, (name, *_) in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_color(LIBRARIES[name.partition("_")[0]])
-        label.set_fontweight("bold" if name.startswith(OURS) else "normal")
-    slowest = max(high for _, _, _, high in rows if high <= CLIP)
-    axes.set(xlim=(0, CLIP if rows[0][1] > CLIP else 1.15 * slowest), ylim=(-0.6, len(rows) - 0.4))
-    _clean(axes, case, "seconds / seconds of torchdiffeq's adjoint; left is faster")
+def _dot(axes: Axes, y: int, name: str, seconds: Measured | None, base: float) -> None:
+    library = name.partition("_")[0]
+    colour, own = LIBRARIES[library], library == "snopt"
+    weight = "bold" if own else "normal"
+    if seconds is None:
+        axes.text(0.02, y, "not measured", va="center", fontsize=8, color="#9aa3ae")
+        return
+    middle, low, high = (seconds[key] / base for key in ("median", "lower", "upper"))
+    if middle > CLIP:
+        axes.text(CLIP, y, f"{middle:.1f} →", ha="right", va="center", fontsize=9, color=colour)
+        return
+    axes.plot([low, high], [y, y], color=colour, linewidth=3, alpha=0.35, solid_capstyle="round")
+    axes.plot(middle, y, "o", color=colour, markersize=8 if own else 6)
+    axes.annotate(
+        f"{middle:.2f}", (max(high, middle), y), xytext=(6, 0), textcoords="offset points",
+        fontsize=9, va="center", color=colour, fontweight=weight,
+    )  # fmt: skip
 
 
-def _targets(axes: Axes, case: str, seconds: dict[str, float]) -> None:
-    """Draw seconds to an accuracy, fastest on top."""
-    rows = sorted(seconds.items(), key=lambda row: -row[1])
-    for y, (name, value) in enumerate(rows):
-        colour = OPTIMIZERS[name][0]
-        axes.plot([0, value], [y, y], color=colour, linewidth=1.5, alpha=0.4)
-        axes.plot(value, y, "o", color=colour, markersize=7)
-        axes.annotate(f"{value:.2g} s", (value, y), xytext=(7, 0), textcoords="offset points",
-                      fontsize=8.5, va="center", color=colour)  # fmt: skip
-    axes.set_yticks(range(len(rows)), [OPTIMIZERS[name][1] for name, _ in rows])
-    axes.set(xlim=(0, 1.3 * max(value for _, value in rows)), ylim=(-0.6, len(rows) - 0.4))
-    _clean(axes, case, "seconds; left is faster")
+def draw_peers(engines: Measured, file: Path) -> None:
+    """Draw loss and gradient over torchdiffeq's adjoint: a panel per workload, a row per form."""
+    cases = [case for case in WORKLOADS if case in engines]
+    names = _in_order(engines)
+    size = (1.8 + 2.4 * len(cases), 0.8 + 0.32 * len(names))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(cases), squeeze=False, sharey=True)[0]
+    for axes, case in zip(panels, cases, strict=True):
+        found = engines[case]["contenders"]
+        base = found[BASE]["both"]["median"]
+        axes.axvline(1.0, color="#b8c0ca", linewidth=1, linestyle="--")
+        for y, name in enumerate(names):
+            _dot(axes, y, name, found[name]["both"] if name in found else None, base)
+        axes.set(xlim=(0, CLIP), ylim=(-0.6, len(names) - 0.4), xticks=[0, 0.5, 1])
+        axes.grid(axis="y", color="#eef0f3")
+        axes.set_axisbelow(True)
+        _clean(axes, TITLES[case])
+    panels[0].set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    for tick, name in zip(panels[0].get_yticklabels(), names, strict=True):
+        tick.set_color(LIBRARIES[name.partition("_")[0]])
+        tick.set_fontweight("bold" if name.startswith("snopt") else "normal")
+    figure.supxlabel(
+        "seconds of loss and gradient, torchdiffeq's adjoint = 1; left is faster", fontsize=9
+    )
+    figure.savefig(file, dpi=120)
 
 
-def target_bars(measured: Measured) -> dict[str, dict[str, float]]:
-    """Seconds to each accuracy, by task and level."""
-    heights: dict[str, dict[str, float]] = {}
-    for task, found in measured.items():
-        for name, figures in found["contenders"].items():
-            for level, there in figures["targets"].items():
-                if there["seconds"] is not None:
-                    heights.setdefault(f"{task}, {level} %", {})[name] = there["seconds"]
-    return heights
-
-
-def draw_peers(peers: Measured, file: Path) -> bool:
-    """Draw a panel per workload and per accuracy that was measured; return whether there was one.
-
-    Engines: loss and gradient, over torchdiffeq's adjoint, with quartiles. Optimizers: time to a
-    test accuracy.
-    """
-    engines = peers.get("engines") or {}
-    targets = target_bars(peers.get("targets") or {})
-    panels: list[Any] = [(_ratios, f"{case}: loss and gradient", engines[case]) for case in engines]
-    panels += [(_targets, f"time to accuracy: {case}", targets[case]) for case in targets]
-    if not panels:
-        return False
-    rows = (len(panels) + 1) // 2
-    figure = Figure(figsize=(10, 2.75 * rows), layout="constrained")
-    axes = figure.subplots(rows, 2, squeeze=False).flatten()
-    for panel, (draw, title, content) in zip(axes, panels, strict=False):
-        draw(panel, title, content)
-    for unused in axes[len(panels) :]:
-        unused.set_visible(False)
-    figure.savefig(file, dpi=110)
-    return True
-
-
-GROWTH = {"milliseconds": "milliseconds per iteration", "megabytes": "MB per iteration"}
-
-
-def _spread(ends: list[tuple[float, str]], gap: float) -> list[tuple[float, str]]:
-    """Move labels apart, in powers of ten, so that none covers another."""
-    placed: list[tuple[float, str]] = []
-    for value, name in sorted(ends):
-        lowest = placed[-1][0] * gap if placed else value
-        placed.append((max(value, lowest), name))
-    return placed
+CURVES = {
+    "snopt": ("#0072b2", "SNOpt"),
+    "snopt_refresh": ("#3c9bd6", "SNOpt, refresh\niteration"),
+    "torchdiffeq_adam": ("#6b7280", "Adam on\ntorchdiffeq"),
+}
+UNITS = {"milliseconds": "time / Adam's", "megabytes": "memory / Adam's"}
 
 
 def draw_growth(grown: Measured, file: Path) -> None:
-    """Draw time and memory of one iteration against each size; labels at the right-hand curves."""
+    """Draw time and memory of one iteration over those of Adam, against each size."""
     axes_found = grown["axes"]
-    figure = Figure(figsize=(11.5, 5.4), layout="constrained")
+    figure = Figure(figsize=(11.5, 5.2), layout="constrained")
     panels = figure.subplots(2, len(axes_found), squeeze=False, sharey="row")
-    for column, (axis, found) in enumerate(axes_found.items()):
-        for row, (key, unit) in enumerate(GROWTH.items()):
-            panel = panels[row, column]
-            for name, figures in found["contenders"].items():
-                colour = OPTIMIZERS[name][0]
-                panel.plot(found["sizes"], figures[key], "o-", color=colour, markersize=4)
-            panel.set(xscale="log", yscale="log", xlabel=axis)
-            panel.set_xticks(found["sizes"], [str(size) for size in found["sizes"]])
-            panel.minorticks_off()
-            panel.tick_params(labelsize=8.5)
-            panel.grid(axis="y", color="#eef0f3")
-            panel.spines[["top", "right"]].set_visible(False)
-            if column == 0:
-                panel.set_ylabel(unit, fontsize=9)
-            if column == len(axes_found) - 1:
-                _label_ends(panel, found, key)
+    for row, (key, unit) in enumerate(UNITS.items()):
+        for panel, (axis, found) in zip(panels[row], axes_found.items(), strict=True):
+            _growth_panel(panel, found, key)
+            _clean(panel, f"growing {axis}" if row == 0 else "")
+        highest = max(
+            max(ratios) for found in axes_found.values() for ratios in _ratios(found, key).values()
+        )
+        panels[row, 0].set(ylim=(0, 1.1 * highest))
+        panels[row, 0].set_ylabel(unit, fontsize=9)
+        _label_ends(panels[row, -1], *list(axes_found.values())[-1:], key)
     figure.savefig(file, dpi=110)
 
 
+def _ratios(found: Measured, key: str) -> dict[str, list[float]]:
+    """Return the curves over Adam's, by name."""
+    measured = found["contenders"]
+    return {
+        name: [a / b for a, b in zip(measured[name][key], measured["adam"][key], strict=True)]
+        for name in CURVES
+        if name in measured
+    }
+
+
+def _growth_panel(panel: Axes, found: Measured, key: str) -> None:
+    panel.axhline(1.0, color="#d55e00", linewidth=1, linestyle="--")
+    sizes = range(len(found["sizes"]))
+    for name, ratios in _ratios(found, key).items():
+        panel.plot(sizes, ratios, "o-", color=CURVES[name][0], markersize=5)
+    panel.set_xticks(sizes, [str(size) for size in found["sizes"]])
+    panel.grid(axis="y", color="#eef0f3")
+
+
 def _label_ends(panel: Axes, found: Measured, key: str) -> None:
-    ends = [(figures[key][-1], name) for name, figures in found["contenders"].items()]
-    low, high = panel.get_ylim()
-    for y, name in _spread(ends, gap=(high / low) ** 0.085):
-        colour, label = OPTIMIZERS[name]
-        panel.annotate(label, (found["sizes"][-1], y), xytext=(8, 0), textcoords="offset points",
-                       color=colour, fontsize=8.5, va="center", annotation_clip=False)  # fmt: skip
+    """Write the names beside the last points, moved apart where they would overlap."""
+    ends = [(ratios[-1], *CURVES[name]) for name, ratios in _ratios(found, key).items()]
+    gap, lowest = 0.13 * panel.get_ylim()[1], 0.0
+    for y, colour, text in sorted([*ends, (1.0, "#d55e00", "Adam = 1")]):
+        lowest = max(y, lowest)
+        panel.annotate(
+            text, (len(found["sizes"]) - 1, lowest), xytext=(10, 0), textcoords="offset points",
+            color=colour, fontsize=9, va="center", annotation_clip=False,
+        )  # fmt: skip
+        lowest += gap

@@ -6,7 +6,7 @@ The page itself is written by hand. A table is replaced when its part has been m
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from benchmarks.files import (
     put,
     read,
     spread,
-    surroundings,
 )
 from benchmarks.peers.figures import draw_growth, draw_peers
 from snopt.lab.table import markdown
@@ -28,6 +27,7 @@ ORDER = (*WORKLOADS, "digits", "mnist")
 ARITHMETIC = ("matrix products", "elementwise", "reductions")
 """Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
 PARTS = ("engines", "memory", "optimizers", "targets", "profile")
+NOTHING = "–"
 Measured = dict[str, Any]
 
 
@@ -39,151 +39,149 @@ def ordered(measured: Measured) -> list[tuple[str, Measured]]:
 def number(value: float | None) -> str:
     """Format a number with three digits, or a dash."""
     if value is None:
-        return "–"
+        return NOTHING
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def refused(found: Measured, where: str, columns: int) -> list[list[str]]:
-    """Return rows of those that did not run."""
-    blank = [""] * (columns - 3)
-    return [[where, f"`{name}`", why, *blank] for name, why in found["cannot_run"].items()]
+def contenders(measured: Measured) -> list[str]:
+    """Return everyone that ran somewhere, by name."""
+    return sorted({name for found in measured.values() for name in found["contenders"]})
+
+
+def refused(cases: Iterable[tuple[str, Measured]]) -> str:
+    """Return a sentence per contender that did not run, with its reason."""
+    reasons = [
+        f"`{name}` on `{case}`: {why}."
+        for case, found in cases
+        for name, why in found["cannot_run"].items()
+    ]
+    return "\n\nDid not run: " + " ".join(reasons) if reasons else ""
 
 
 def shortly(measured: Measured) -> str:
     libraries = ("torchdiffeq", "torchdyn", "torchode", "diffrax")
     rows = []
     for case, found in ordered(measured):
-        contenders = found["contenders"]
-        own = [name for name in OURS if name in contenders]
-        ours = min(own, key=lambda name: contenders[name]["both"]["median"])
-        cells = [f"{OURS[ours]}, {number(contenders[ours]['both']['median'])} s"]
+        everyone = found["contenders"]
+        own = [name for name in OURS if name in everyone]
+        ours = min(own, key=lambda name: everyone[name]["both"]["median"])
+        cells = [f"{OURS[ours]}, {number(everyone[ours]['both']['median'])} s"]
         for library in libraries:
             ratios = {
                 name.partition("_")[2]: figures["both_over"][ours]["median"]
-                for name, figures in contenders.items()
+                for name, figures in everyone.items()
                 if name.startswith(library) and ours in figures.get("both_over", {})
             }
             best = min(ratios, key=ratios.__getitem__, default=None)
-            cells.append("–" if best is None else f"{ratios[best]:.2f} ({best})")
+            cells.append(NOTHING if best is None else f"{ratios[best]:.2f} ({best})")
         rows.append([label(case, found["form"]), *cells])
     return markdown(["workload", "ours", *libraries], rows)
 
 
-def by_library(measured: Measured, cell: Callable[[Measured, str], str | None]) -> str:
-    """Tabulate a row per library and a column per workload; a dash where it did not run."""
+def engines(measured: Measured, megabytes: Measured) -> str:
+    """Tabulate seconds (of the loss alone), gradient error and megabytes, a row per library."""
     found = ordered(measured)
-    names = sorted({name for _, figures in found for name in figures["contenders"]})
-    rows = [[f"`{n}`", *(cell(figures, n) or "–" for _, figures in found)] for n in names]
-    return markdown(["library", *(label(case, figures["form"]) for case, figures in found)], rows)
 
-
-def engines(measured: Measured) -> str:
-    """Tabulate median seconds of loss and gradient, in brackets those of the loss alone."""
-
-    def cell(found: Measured, name: str) -> str | None:
-        figures = found["contenders"].get(name)
+    def cell(case: str, name: str) -> str:
+        figures = measured[case]["contenders"].get(name)
         if figures is None:
-            return None
+            return NOTHING
         alone = f" ({number(figures['forward']['median'])})" if "forward" in figures else ""
-        return number(figures["both"]["median"]) + alone
+        used = megabytes.get(case, {}).get("megabytes", {}).get(name)
+        parts = [
+            f"{number(figures['both']['median'])}{alone}",
+            f"{figures['error']['parameters']:.0e}",
+            number(used),
+        ]
+        return " / ".join(parts)
 
-    return by_library(measured, cell)
-
-
-def errors(measured: Measured) -> str:
-    """Tabulate the relative error of the parameters' gradient, and of the reference itself."""
-
-    def cell(found: Measured, name: str) -> str | None:
-        figures = found["contenders"].get(name)
-        return None if figures is None else f"{figures['error']['parameters']:.1e}"
-
-    reference = [f"{found['reference_error']['parameters']:.1e}" for _, found in ordered(measured)]
-    last = " | ".join(["`reference`", *reference])
-    return f"{by_library(measured, cell)}\n| {last} |"
-
-
-def memory(measured: Measured) -> str:
-    """Tabulate the megabytes that one iteration adds to a fresh process."""
-    found = ordered(measured)
-    names = sorted({name for _, figures in found for name in figures["megabytes"]})
     rows = [
-        [f"`{n}`", *(number(figures["megabytes"].get(n)) for _, figures in found)] for n in names
+        [f"`{name}`", *(cell(case, name) for case, _ in found)] for name in contenders(measured)
     ]
-    return markdown(["library", *(f"`{case}`" for case, _ in found)], rows)
+    errors = [f"{figures['reference_error']['parameters']:.0e}" for _, figures in found]
+    rows.append(["error of the reference", *errors])
+    return markdown(["library", *(label(case, each["form"]) for case, each in found)], rows)
 
 
 def optimizers(measured: Measured) -> str:
-    header = ["workload", "optimizer", "refresh every", "seconds", "/ Adam"]
+    """Tabulate seconds of an iteration over Adam's, a row per optimizer."""
+    found = ordered(measured)
+
+    def cell(figures: Measured | None) -> str:
+        return NOTHING if figures is None else spread(figures["over_adam"])
+
     rows = []
-    for case, found in ordered(measured):
-        where = label(case, found["form"])
-        for name, figures in found["contenders"].items():
-            every = figures["refresh_every"]
-            seconds = number(figures["seconds"]["median"])
-            interval = "–" if every == 1 else str(every)
-            rows.append([where, f"`{name}`", interval, seconds, spread(figures["over_adam"])])
-        rows += refused(found, where, len(header))
-    return markdown(header, rows)
+    for name in contenders(measured):
+        each = [case["contenders"].get(name) for _, case in found]
+        every = next(figures["refresh_every"] for figures in each if figures)
+        interval = NOTHING if every == 1 else str(every)
+        rows.append([f"`{name}`", interval, *map(cell, each)])
+    names = [label(case, each["form"]) for case, each in found]
+    return markdown(["optimizer", "refresh every", *names], rows) + refused(found)
 
 
 def targets(measured: Measured) -> str:
+    """Tabulate iterations and seconds to each accuracy, a row per optimizer."""
+    found = ordered(measured)
     some = next(iter(measured.values()))
     levels = list(next(iter(some["contenders"].values()))["targets"])
-    header = ["task", "optimizer", "rate"]
-    for level in levels:
-        header += [f"iterations to {level} %", "seconds", "seeds"]
-    rows = []
-    for task, found in ordered(measured):
-        for name, figures in found["contenders"].items():
-            cells = [f"{figures['rate']:g}"]
-            for level in levels:
-                there = figures["targets"][level]
-                cells += [number(there[key]) for key in ("iterations", "seconds")]
-                cells.append(f"{there['reached']} of {len(there['seeds'])}")
-            rows.append([f"`{task}`, at most {found['limit']}", f"`{name}`", *cells])
-        rows += refused(found, f"`{task}`", len(header))
-    return markdown(header, rows)
+
+    def cells(figures: Measured | None) -> list[str]:
+        if figures is None:
+            return [NOTHING] * (1 + len(levels))
+        told = [f"{figures['rate']:g}"]
+        for level in levels:
+            there = figures["targets"][level]
+            seeds = f"{there['reached']} of {len(there['seeds'])} seeds"
+            reached = f"{number(there['iterations'])} ({number(there['seconds'])} s)"
+            told.append(reached if there["seconds"] is not None else seeds)
+        return told
+
+    header = ["optimizer"]
+    for task, _ in found:
+        header += [f"`{task}`: rate", *(f"to {level} %" for level in levels)]
+    rows = [
+        [f"`{name}`", *(c for _, task in found for c in cells(task["contenders"].get(name)))]
+        for name in contenders(measured)
+    ]
+    return markdown(header, rows) + refused(found)
 
 
 def growth(measured: Measured) -> str:
-    header = ["size", "who", "milliseconds", "exponent", "megabytes", "exponent"]
-    rows = []
-    for axis, found in measured["axes"].items():
-        sizes = found["sizes"]
-        for name, figures in found["contenders"].items():
-            cells = []
-            for key in ("milliseconds", "megabytes"):
-                first, last = (number(figures[key][i]) for i in (0, -1))
-                slope = figures[f"{key}_exponent"]
-                cells += [f"{first} → {last}", f"{slope['all']:.2f} ({slope['last']:.2f})"]
-            rows.append([f"{axis} {sizes[0]} → {sizes[-1]}", f"`{name}`", *cells])
-    return markdown(header, rows)
+    """Tabulate the exponents of time and memory, a row per size that grows."""
+    axes = measured["axes"]
+    names = sorted({name for found in axes.values() for name in found["contenders"]})
+
+    def cell(figures: Measured | None) -> str:
+        if figures is None:
+            return NOTHING
+        keys = ("milliseconds_exponent", "megabytes_exponent")
+        return " / ".join(f"{figures[key]['all']:.2f}" for key in keys)
+
+    rows = [
+        [
+            f"{axis}, {found['sizes'][0]} to {found['sizes'][-1]}",
+            *(cell(found["contenders"].get(name)) for name in names),
+        ]
+        for axis, found in axes.items()
+    ]
+    return markdown(["size", *(f"`{name}`" for name in names)], rows)
 
 
 def profile(measured: Measured) -> str:
-    texts = []
-    for case, found in ordered(measured):
-        halves = [found["seconds"][half]["median"] for half in ("forward", "backward")]
-        each = 1e3 * sum(halves) / found["units"]
-        forward, backward = found["evaluations"]
-        operators = found["operators"]
-        unit, units = found["unit"], found["units"]
-        texts.append(
-            f"`{case}`: {halves[0]:.3g} s forward and {halves[1]:.3g} s backward, {units} {unit}s "
-            f"of {each:.3g} ms. {forward} + {backward} evaluations of the field; "
-            f"{operators['calls'] / units:.0f} operator calls for every {unit}. "
-            f"{overhead(operators['kinds']):.0f} % of the time is not arithmetic: that part is "
-            "what `compile=True` works on."
-        )
-        kinds = sorted(operators["kinds"].items(), key=lambda pair: -pair[1])
-        rows = [[name, f"{100 * share:.0f} %"] for name, share in kinds]
-        texts.append(markdown(["work", "share of the time"], rows))
-        tops = [
-            [f"`{name}`", str(calls), f"{100 * share:.1f} %"]
-            for name, calls, share in (*operators["top"], *found["functions"])
-        ]
-        texts.append(markdown(["operator or function", "calls", "own share"], tops))
-    return "\n\n".join(texts)
+    """Tabulate the share of each kind of work, with the share that is not arithmetic last."""
+    found = ordered(measured)
+    kinds = dict.fromkeys(kind for _, each in found for kind in each["operators"]["kinds"])
+
+    def share(each: Measured, kind: str) -> float:
+        return float(each["operators"]["kinds"].get(kind, 0.0))
+
+    rows = [[kind, *(f"{100 * share(each, kind):.0f} %" for _, each in found)] for kind in kinds]
+    rest = [f"**{overhead(each['operators']['kinds']):.0f} %**" for _, each in found]
+    rows.append(["**not arithmetic**", *rest])
+    calls = [f"{each['operators']['calls'] / each['units']:.0f}" for _, each in found]
+    rows.append(["operator calls per " + " / ".join(each["unit"] for _, each in found), *calls])
+    return markdown(["work", *(f"`{case}`" for case, _ in found)], rows)
 
 
 def overhead(kinds: dict[str, float]) -> float:
@@ -191,11 +189,14 @@ def overhead(kinds: dict[str, float]) -> float:
     return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
 
 
+def versions(environment: Measured) -> str:
+    """Return the packages that were compared, in a line."""
+    listed = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
+    return f"{environment['date'][:10]}: {listed}."
+
+
 PLACES: dict[str, tuple[str, Callable[[Measured], str]]] = {
     "peers-short": ("engines", shortly),
-    "peers-time": ("engines", engines),
-    "peers-accuracy": ("engines", errors),
-    "peers-memory": ("memory", memory),
     "peers-iteration": ("optimizers", optimizers),
     "peers-targets": ("targets", targets),
     "peers-growth": ("growth", growth),
@@ -210,9 +211,11 @@ def tables(peers: Measured, grown: Measured) -> dict[str, str]:
     found = {
         name: make(measured[part]) for name, (part, make) in PLACES.items() if measured.get(part)
     }
+    if peers.get("engines"):
+        found["peers-engines"] = engines(peers["engines"], peers.get("memory", {}))
     for part in (part for name, part in peers.items() if name in PARTS):
         for figures in part.values():  # all parts share their surroundings but the date
-            return {**found, "peers-environment": surroundings(figures["environment"])}
+            return {**found, "peers-environment": versions(figures["environment"])}
     return found
 
 
@@ -227,5 +230,6 @@ def main(chosen: argparse.Namespace) -> None:
     peers = {part: found for part, found in measured.items() if part in PARTS}
     if grown:
         draw_growth(grown, chosen.out / "growth.png")
-    draw_peers(peers, chosen.out / "peers.png")
+    if peers.get("engines"):
+        draw_peers(peers["engines"], chosen.out / "peers.png")
     put(chosen.out / "peers.md", tables(peers, grown))

@@ -3,7 +3,7 @@
 Docstrings in `src` carry the few marks of reStructuredText that editors and `help()` show
 well. This extension of griffe rewrites them for the site: mathematics becomes `$...$` and
 `$$...$$` for arithmatex and KaTeX, references link to the documented name if it is on the site,
-and an `Example:` section is read as code.
+simple tables become Markdown's, and an `Example:` section is read as code.
 """
 
 import re
@@ -19,6 +19,30 @@ BLOCK_MATH = re.compile(
     r"(?P<rest>(?:(?P=indent) +\S.*\n?|[ \t]*\n)*)",
     re.MULTILINE,
 )
+TABLE = re.compile(
+    r"^(?P<indent> *)(?P<rule>=+(?: +=+)+) *\n(?:(?P=indent).*\n|\n)*?"
+    r"(?P=indent)(?P=rule) *\n(?:(?P=indent)(?!=).*\n?)+(?:(?P=indent)(?P=rule)) *$",
+    re.MULTILINE,
+)
+
+
+def table(match: re.Match[str]) -> str:
+    """Turn a simple table into Markdown's; a line without a first cell continues the row above."""
+    indent, rule = match["indent"], match["rule"]
+    starts = [column.start() for column in re.finditer("=+", rule)]
+    spans = list(zip(starts, [*starts[1:], None], strict=True))
+    rows: list[list[str]] = []
+    for line in match[0].splitlines():
+        line = line[len(indent) :]
+        if not line.strip() or line.startswith("="):
+            continue
+        cells = [line[a:b].strip().replace("|", "\\|") for a, b in spans]
+        if cells[0] or not rows:
+            rows.append(cells)
+        else:
+            rows[-1] = [" ".join(filter(None, pair)) for pair in zip(rows[-1], cells, strict=True)]
+    head, *body = (f"{indent}| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, f"{indent}|{' --- |' * len(spans)}", *body])
 
 
 def displayed(match: re.Match[str]) -> str:
@@ -43,6 +67,7 @@ def reference(match: re.Match[str]) -> str:
 def markdown(text: str) -> str:
     """Return a docstring with its marks rewritten."""
     text = SECTION.sub(r"\1Examples:", text)
+    text = TABLE.sub(table, text)  # first: columns are counted in characters
     text = BLOCK_MATH.sub(displayed, text)
     text = ROLE_MATH.sub(inline, text)
     return ROLE_REFERENCE.sub(reference, text)

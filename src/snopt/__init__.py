@@ -1,4 +1,4 @@
-"""Train Neural ODEs in PyTorch with second-order optimization, at a first-order price.
+"""Train Neural ODEs in PyTorch with second-order optimization at first-order cost.
 
 >>> import torch, snopt
 >>> field = torch.nn.Linear(2, 2)

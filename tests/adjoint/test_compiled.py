@@ -23,6 +23,17 @@ class Field(nn.Module):
         return self.second(torch.tanh(self.first(torch.cat([x, time], 1))))
 
 
+class Second(nn.Module):
+    """A field on (x, factor)."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Field()
+
+    def forward(self, t, state):
+        return state[1] * self.inner(t, state[0]), torch.zeros_like(state[1])
+
+
 def pair(field, **kwargs):
     settings = {"rtol": 1e-5, "atol": 1e-5, **kwargs}
     return (snopt.NeuralODE(field, compile=flag, **settings) for flag in (True, False))
@@ -64,6 +75,73 @@ def test_traced_steps_equal_eager_over_changing_batches_without_endless_compilat
     # specialisation, but not one a batch size (which would be 18).
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
     assert graphs <= 8
+
+
+def squeezed(end, start, layer, gain):
+    """What follows a solve: a layer, perhaps a gain, and a way around both."""
+    end, start = (end, start) if isinstance(end, torch.Tensor) else (end[0], start[0])
+    return torch.sin(layer(end) if gain is None else gain * layer(end)) + start
+
+
+@pytest.fixture
+def joins(monkeypatch):
+    """For every call of ``then`` of a compiled block, whether the function was in the step."""
+    found = []
+
+    class Joined(snopt.adjoint.compiled.Joined):
+        def solve(self, *args):
+            states = super().solve(*args)
+            found.append(self.value is not None)
+            return states
+
+    monkeypatch.setattr("snopt.adjoint.block.Joined", Joined)
+    return found
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_follows_a_single_step_is_compiled_with_it(joins, parts):
+    layer = nn.Linear(3, 3)
+    field = Field() if parts == 1 else Second()
+    compiled, eager = pair(field, horizon=0.1, rtol=1e-3, atol=1e-3)
+    for gain in (None, torch.tensor(2.0), None):
+        x = torch.randn(5, 3, requires_grad=True)
+        found = []
+        for block in (compiled, eager):
+            state = x if parts == 1 else (x, torch.ones(5, 1))
+            out = block.then(squeezed, state, None, layer, gain)
+            leaves = [x, *layer.parameters(), *block.field.parameters()]
+            found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*found, strict=True))
+    assert joins == [False, True, True]  # the first call has to guess a step
+    assert not compiled.adjoint.broken
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_follows_several_steps_comes_after_them(joins):
+    layer = nn.Linear(3, 3)
+    compiled, eager = pair(Field(), horizon=0.1, rtol=1e-3, atol=1e-3)
+    x = torch.randn(5, 3, requires_grad=True)
+    for times in (None, None, (0.0, 40.0), (0.0, 0.1)):
+        found = []
+        for block in (compiled, eager):
+            out = block.then(squeezed, x, times, layer, None)
+            found.append([out, *torch.autograd.grad(out.sum(), [x, *layer.parameters()])])
+        assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*found, strict=True))
+    assert joins == [False, True, False, True]
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("hooked", ["block", "layer"])
+def test_hooks_run_as_if_nothing_were_joined(joins, hooked):
+    layer = nn.Linear(3, 3)
+    block, _ = pair(Field(), horizon=0.1)
+    calls = []
+    {"block": block, "layer": layer}[hooked].register_forward_hook(lambda *_: calls.append(1))
+    for _ in range(3):
+        block.then(squeezed, torch.randn(5, 3), None, layer, None)
+    assert len(calls) == 3
+    assert joins == []
 
 
 def test_the_real_compiler_gives_the_eager_gradient():

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 import snopt
+from snopt.adjoint import tape_budget
+from snopt.adjoint.tape_budget import Kept
 
 
 class Driven(nn.Module):
@@ -21,6 +23,15 @@ class Driven(nn.Module):
     def forward(self, t, x):
         drive = 3.0 * torch.sin(self.frequency * t)
         return self.second(torch.tanh(self.first(x) + drive)) * 2.0
+
+
+class Timeless(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, t, x):
+        return self.net(x)
 
 
 def gradient(field, times, **solver):
@@ -50,3 +61,42 @@ def test_a_rejected_attempt_leaves_no_tape_behind(method, options, times):
     found, again = gradient(field, times, **solver)
     assert (again.accepted, again.rejected) == (stats.accepted, stats.rejected)
     assert off(found, expected) < 1e-12
+
+
+def test_solves_that_wait_for_their_backward_pass_share_a_budget(monkeypatch):
+    """A series of solves, as of an ODE-RNN, keeps no more tape than the budget of all."""
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 4))
+    block = snopt.NeuralODE(Timeless(field), rtol=1e-6, atol=1e-6)
+
+    def gradients():
+        x, most = torch.linspace(-1.0, 1.0, 12).reshape(3, 4), 0
+        for _ in range(8):
+            x = block(x)
+            most = max(most, Kept.used - before)
+        repeated = block.totals.nfe_backward
+        x.square().sum().backward()
+        del x
+        assert Kept.used == before  # backward has freed all tapes
+        found = [p.grad.clone() for p in block.parameters()]
+        block.zero_grad()
+        return found, most, block.totals.nfe_backward - repeated
+
+    before = Kept.used
+    gradients()  # measures a tape, and finds the step size of later calls
+    expected, everything, none = gradients()
+    monkeypatch.setattr(tape_budget, "ALL_TAPE_BYTES", before + everything // 2)
+    found, most, repeated = gradients()
+    assert 0 < most <= everything // 2
+    assert none == 0 < repeated
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_tapes_of_a_discarded_solve_no_longer_count():
+    block = snopt.NeuralODE(Timeless(nn.Linear(3, 3)))
+    before = Kept.used
+    x = block(torch.ones(2, 3))
+    assert Kept.used > before
+    del x
+    assert Kept.used == before

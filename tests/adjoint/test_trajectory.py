@@ -64,7 +64,7 @@ def test_each_sample_has_its_own_times(sign):
         alone = snopt.odeint(field, x0[i : i + 1], row.tolist())[:, 0]
         torch.testing.assert_close(solution.ys[:, i], alone, rtol=1e-5, atol=1e-6)
     assert torch.autograd.grad(solution.ys.sum(), x0)[0].shape == x0.shape
-    with pytest.raises(InvalidTimes, match="let all rows begin"):
+    with pytest.raises(InvalidTimes, match="start all rows with the same time"):
         snopt.solve(field, x0, t + torch.arange(4.0)[:, None])
     with pytest.raises(GradientError, match="one-dimensional"):
         snopt.solve(field, x0, t.clone().requires_grad_())

@@ -19,6 +19,9 @@ SMALLEST = {
     "engine memory": "--steps 2 --out {out}",
     "engine series": "--repeats 1 --contenders snopt --out {out}",
     "engine choosing": None,  # writes docs; seconds long: its parts are tested by the page
+    "engine limit": "--cases cnf_miniboone_small --repeats 1 --eager --out {out}",
+    "engine tradeoff": "--cases cnf_miniboone_small --adjoints Checkpoint() --repeats 1 "
+    "--out {out}",
     "engine page": None,  # its tables are compared with the page below
     "optimizer race": "--split tune --tasks digits circle --methods snopt adam --rates 0.01 "
     "--seeds 1 --updates 2 --scale smoke --out {out}",
@@ -36,8 +39,8 @@ SMALLEST = {
     "theory horizon": "--tasks mnist --iterations 1 --batch 4 --width 2 --seeds 0 --out {out}",
 }
 SLOW = {
-    "engine memory", "engine series", "optimizer cost", "optimizer scaling", "peers measure",
-    "theory figures", "theory memory",
+    "engine memory", "engine series", "engine tradeoff", "optimizer cost", "optimizer scaling",
+    "peers measure", "theory figures", "theory memory",
 }  # fmt: skip
 FAST = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
@@ -74,5 +77,5 @@ def test_group_without_a_command_is_its_first_one(group):
 
 
 def test_unknown_command_is_refused_with_those_there_are():
-    with pytest.raises(SystemExit, match="no command 'mesure'; it has measure, memory"):
+    with pytest.raises(SystemExit, match="no command 'mesure'; it has measure, limit"):
         parse("benchmarks.engine", ["mesure"])

@@ -189,5 +189,5 @@ def test_updates_equal_dense_kronecker_products(rule):
                 for a, b in zip(got, want, strict=True):
                     torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
 
-    with pytest.warns(RuntimeWarning, match="max_size=2 are cut"):
+    with pytest.warns(RuntimeWarning, match="max_size=2 are split"):
         check()

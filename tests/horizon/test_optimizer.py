@@ -65,7 +65,7 @@ def test_a_function_is_a_policy_and_is_told_of_the_feedback():
 def test_a_function_that_gives_no_finite_step_changes_nothing():
     model = classifier()
     horizon = HorizonOptimizer(model, every=1, policy=lambda Q_T, Q_TT, Q_Tu_du: math.inf)
-    with pytest.warns(RuntimeWarning, match="give no finite step"):
+    with pytest.warns(RuntimeWarning, match="do not give a finite step"):
         train(model, adam(model), horizon, 2)
     assert (horizon.counts.skipped, model[1].horizon) == (2, 1.0)
 
@@ -302,7 +302,7 @@ def test_parameters_may_be_frozen_and_thawed_between_updates():
         ({"minimum": 0.0}, ValueError, "minimum = 0.0"),
         ({"minimum": 2.0, "maximum": 1.0}, ValueError, "maximum = 1.0"),
         ({"max_change": 0.0}, ValueError, "max_change = 0.0"),
-        ({"maximum": 0.5}, InvalidTimes, "move it"),
+        ({"maximum": 0.5}, InvalidTimes, "change one of them"),
     ],
 )
 def test_bad_arguments_are_explained(kwargs, error, message):
@@ -347,7 +347,7 @@ def test_a_restored_run_is_the_uninterrupted_one_bit_for_bit(cut):
 def test_a_state_of_other_blocks_is_refused():
     one = HorizonOptimizer(classifier())
     two = HorizonOptimizer(nn.ModuleList([classifier(), classifier()]))
-    with pytest.raises(ValueError, match="of 2 blocks, this object has 1"):
+    with pytest.raises(ValueError, match="has 2 blocks, but this object has 1"):
         one.load_state_dict(two.state_dict())
 
 

@@ -136,7 +136,7 @@ def test_blow_up_ends_in_an_error_that_says_where():
     with pytest.raises((StepSizeUnderflow, NonFiniteState)) as caught:
         snopt.odeint(lambda t, x: x * x, torch.ones(1), [0.0, 2.0])
     assert caught.value.t == pytest.approx(1.0, abs=1e-3)
-    assert "root mean square" in str(caught.value)
+    assert "RMS of the state" in str(caught.value)
     assert "bound the field" in str(caught.value)
 
 

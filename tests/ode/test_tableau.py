@@ -123,7 +123,7 @@ def test_inconsistent_coefficients_are_refused(a, b, embedded, message):
 
 
 def test_stages_that_do_not_fit_their_rows_are_refused():
-    with pytest.raises(ValueError, match="3 rows of a, 3 times and 5 stages do not fit"):
+    with pytest.raises(ValueError, match="3 rows of a, 3 times and 5 stages are inconsistent"):
         register_method(replace(TABLEAUS["heun"], name="wrong", stages=5))
 
 
@@ -134,7 +134,7 @@ def test_a_stage_at_another_time_than_its_row_says_is_refused():
 
 def test_a_dense_output_that_ends_elsewhere_is_refused():
     good = TABLEAUS["heun"]
-    with pytest.raises(ValueError, match="dense output does not end in the new state"):
+    with pytest.raises(ValueError, match="dense output does not match the new state"):
         register_method(replace(good, name="wrong", dense=TABLEAUS["midpoint"].dense))
 
 

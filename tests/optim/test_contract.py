@@ -154,6 +154,22 @@ def test_a_scheduler_moves_the_fallback_too():
     torch.testing.assert_close(moved(1.0), torch.tensor(1e-3 / 20), rtol=1e-3, atol=1e-8)
 
 
+def test_steps_vanish_with_the_gradient():
+    """Steps of full length along vanished gradients would let a field drift."""
+
+    def moved(scale):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        before, optimizer = model.weight.detach().clone(), SNOpt(model)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (scale * model(torch.eye(3)).square().sum()).backward()
+            optimizer.step()
+        return float((model.weight.detach() - before).norm())
+
+    assert moved(1e-9) < 0.02 * moved(1.0)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad_in_both_ways(set_to_none):
     model = mixed_model()
@@ -563,5 +579,5 @@ def test_a_state_of_another_version_is_refused():
     optimizer = SNOpt(nn.Linear(1, 1))
     state = optimizer.state_dict()
     del state["snopt"]["version"]
-    with pytest.raises(ValueError, match="version 1 and this release of snopt writes 2"):
+    with pytest.raises(ValueError, match="version 1, but this release of snopt uses version 2"):
         optimizer.load_state_dict(state)

@@ -119,10 +119,10 @@ def test_a_state_of_another_optimizer_is_refused():
     with pytest.raises(ValueError, match="not saved by SNOpt"):
         SNOpt(model).load_state_dict(adam.state_dict())
     amortized = SNOpt(model, rule="amortized").state_dict()
-    with pytest.raises(ValueError, match=r"make it with rule='amortized'"):
+    with pytest.raises(ValueError, match=r"create it with rule='amortized'"):
         SNOpt(model).load_state_dict(amortized)
     axes = SNOpt(model, curvature=KroneckerOptions(conv="per_axis")).state_dict()
-    with pytest.raises(ValueError, match=r"make it with conv='per_axis'"):
+    with pytest.raises(ValueError, match=r"create it with conv='per_axis'"):
         SNOpt(model).load_state_dict(axes)
 
 

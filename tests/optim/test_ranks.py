@@ -112,6 +112,31 @@ def batches_of_unequal_size_and_number(rank):
     return outcome(inner, optimizer)
 
 
+class Repeated(nn.Module):
+    """Several solves; how many depends on the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = euler_model(steps=1)
+
+    def forward(self, x):
+        for _ in range(20 + len(x)):
+            x = self.inner[0](0.7 * x)
+        return self.inner[1](x)
+
+
+def solves_of_unequal_number(rank):
+    inner = Repeated()
+    model = DistributedDataParallel(inner)
+    optimizer = SNOpt(model, refresh_first=1, refresh_every=1)
+    for i in range(3):
+        optimizer.zero_grad()
+        model(batch(i, slice(0, 3) if rank == 0 else slice(3, 8))).square().mean().backward()
+        optimizer.step()
+    assert optimizer.seen.solves == {"inner.0.field.first": 23 if rank == 0 else 25}
+    return outcome(inner, optimizer)
+
+
 def a_decomposition_that_fails_on_one_rank(rank):
     model = euler_model()
     optimizer = SNOpt(model, refresh_first=1, refresh_every=1)
@@ -132,6 +157,7 @@ SCENES = [
     a_gradient_that_is_nan_on_one_rank,
     a_solve_that_fails_on_one_rank,
     batches_of_unequal_size_and_number,
+    solves_of_unequal_number,
 ]
 
 
@@ -174,6 +200,7 @@ EXPECTED = {
     "a_gradient_that_is_nan_on_one_rank": {"iterations": 4, "skipped": 1, "rollbacks": 1},
     "a_solve_that_fails_on_one_rank": {"iterations": 3, "skipped": 0},
     "batches_of_unequal_size_and_number": {"iterations": 4, "skipped": 0},
+    "solves_of_unequal_number": {"iterations": 3, "refreshes": 3},
 }
 
 
@@ -230,7 +257,7 @@ def test_a_lost_process_is_a_clear_error_and_no_hang(way):
         assert not alive
         ((message, seconds),) = list(results)
     assert "rank 0 could not decide with the other processes" in message
-    assert "look at the other processes' output" in message
+    assert "check the output of the other processes" in message
     assert seconds < 12
 
 

@@ -49,7 +49,7 @@ def by_a_solver(model):
     ("run", "cause"),
     [
         (evaluated, "called in evaluation mode only"),
-        (twice_differentiated, "differentiated with create_graph=True only"),
+        (twice_differentiated, "differentiated only with create_graph=True"),
         (functional, "never called as a module"),
         (not_finite, "inputs or output gradients not finite"),
         (by_a_solver, r"called only in a solve by snopt\.odeint.*observer=optimizer\.observer"),

@@ -48,7 +48,7 @@ def test_a_model_changed_after_the_first_step_is_refused(change, message):
     optimizer = snopt.SNOpt(model)
     iterate(model, optimizer)
     change(model)
-    with pytest.raises(RuntimeError, match=rf"{message}.*make a new SNOpt"):
+    with pytest.raises(RuntimeError, match=rf"{message}.*Create a new SNOpt"):
         iterate(model, optimizer)
     iterate(model, snopt.SNOpt(model))
 
@@ -80,5 +80,5 @@ def test_one_field_needs_no_list():
 
 
 def test_a_foreign_field_is_refused():
-    with pytest.raises(ValueError, match="make it a part of the model"):
+    with pytest.raises(ValueError, match="make it a submodule of the model"):
         snopt.SNOpt(Field(), fields=[Field()])

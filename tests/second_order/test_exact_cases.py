@@ -223,5 +223,5 @@ def test_ggn_of_a_model_with_several_outputs_says_what_to_do():
 
     model = Two()
     options = KroneckerOptions(terminal="ggn", loss="squared_error")
-    with pytest.raises(TypeError, match=r"returned tuple: use terminal='gradient'"):
+    with pytest.raises(TypeError, match=r"returned tuple. Use terminal='gradient'"):
         factors_after(model, lambda: model(torch.ones(1, 2))[0].sum(), options)

@@ -1,4 +1,4 @@
-"""The four adjoints: the values of ``adjoint=`` of a block or of ``odeint``.
+"""The four adjoints, which are the values of ``adjoint=`` in a block or in ``odeint``.
 
 The strings ``"checkpoint"``, ``"backsolve"``, ``"reversible"`` and ``"direct"`` are shorthands for
 the adjoints with default settings.
@@ -29,12 +29,13 @@ from snopt.ode.settings import Settings
 
 @dataclass(frozen=True)
 class Checkpoint(Adjoint):
-    """Keep one state per step and the tapes of the last steps; run the others again.
+    """Keep one state per step and the tapes of the last steps; recompute the other tapes.
 
     The gradient is exact for the computed solution.
 
     Attributes:
-        keep: number of last steps whose tape is kept; None keeps as many as fit into 256 MiB.
+        keep: number of last steps whose tape is kept; None keeps as many as fit into 256 MiB, and
+            into 1 GiB for all solves that wait for their backward pass.
 
     Example:
         >>> Checkpoint(keep=-1)
@@ -54,16 +55,17 @@ class Checkpoint(Adjoint):
             )
 
     def fitted(self, settings: Settings) -> Adjoint:
-        """Return this adjoint; for a black box Direct, or Backsolve if it has no tape.
+        """Return this adjoint, or one that supports the black-box method.
 
-        The steps of a black box cannot be run again one by one. Its own tape is as exact.
+        The steps of a black box cannot be run again one by one. Direct backpropagation is as
+        exact; Backsolve is used if the method has no tape.
         """
         if not settings.black_box:
             return super().fitted(settings)
         if self.keep is not None:
             raise InvalidOption(
-                f"keep = {self.keep} has no meaning for method={settings.method!r}, whose steps "
-                "are torchdiffeq's own; use Direct() or Backsolve()."
+                f"keep = {self.keep} is not supported for method={settings.method!r}, which "
+                "uses torchdiffeq's own steps; use Direct() or Backsolve()."
             )
         return Backsolve() if settings.method == "scipy_solver" else Direct()
 
@@ -77,7 +79,7 @@ class Checkpoint(Adjoint):
         """Solve and keep what the backward pass needs; see :meth:`Adjoint.solve`."""
         if not torch.is_grad_enabled():
             return solve_direct(request, x0)
-        request.keep = steps_to_keep(request, x0, params, self.keep)
+        request.keep, request.step_bytes = steps_to_keep(request, x0, params, self.keep)
         return solve_checkpoint(request, x0, params, EAGER)
 
 
@@ -93,10 +95,10 @@ class Backsolve(Adjoint):
         rtol: relative tolerance of the backward pass.
         atol: absolute tolerance of the backward pass.
         options: options of the backward method. They are required (possibly ``{}``) if the methods
-            differ and the forward method has options. ``"norm"`` is a function of the adjoint
-            state ``(0, x, Q_x)``, or ``"seminorm"``: the parameters take no part in error control,
-            which is always so here.
-        nodes: Gauss nodes per step for the parameter gradient; None depends on the method's order.
+            differ and the forward method has options. ``"norm"`` is a function of the adjoint state
+            ``(0, x, Q_x)``, or ``"seminorm"``, which excludes the parameters from error control.
+            This adjoint always excludes them.
+        nodes: Gauss nodes per step for the parameter gradient; None chooses by the method's order.
     """
 
     method: str | None = None
@@ -124,8 +126,8 @@ class Backsolve(Adjoint):
             return forward.replaced(rtol=rtol, atol=atol)
         if self.options is None and forward.options:
             raise InvalidOption(
-                f"options={forward.options} are those of method={forward.method!r}; for the "
-                f"backward method {method!r} pass adjoint_options={{...}} too, possibly {{}}."
+                f"options={forward.options} belong to method={forward.method!r}; pass "
+                f"adjoint_options={{...}} (possibly {{}}) for the backward method {method!r}."
             )
         own = {k: v for k, v in (self.options or {}).items() if (k, v) != ("norm", "seminorm")}
         settings = Settings.parse(method, rtol, atol, own)
@@ -143,7 +145,7 @@ class Backsolve(Adjoint):
 
 @dataclass(frozen=True)
 class Reversible(Adjoint):
-    """Constant memory and an exact gradient, by a leapfrog method that can be inverted.
+    """Constant memory and an exact gradient, with a leapfrog method that can be inverted.
 
     Attributes:
         eta: damping, above 0.5 and at most 1.
@@ -158,7 +160,7 @@ class Reversible(Adjoint):
             raise InvalidOption(f"eta = {self.eta} must be above 0.5 and at most 1.")
 
     def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve by the leapfrog; see :meth:`Adjoint.solve`."""
+        """Solve with the leapfrog method; see :meth:`Adjoint.solve`."""
         return [x0, *Reversed.apply(request, self.eta, x0, *params)]
 
 

@@ -1,13 +1,13 @@
-r"""The adjoint sensitivity method with parameters kept out of the ODE's state.
+r"""The adjoint sensitivity method, with the parameters excluded from the ODE's state.
 
-Backward in time only :math:`(x, Q_x)` is integrated,
+Only :math:`(x, Q_x)` is integrated backward in time,
 
 .. math::
     \dot x = F, \qquad \dot Q_x = -F_x^\top Q_x,
 
 and everything else is an integral along that path, evaluated at quadrature nodes. The parameter
 gradient :math:`Q_u = \int F_u^\top Q_x\,dt` (labels ``eq:adjoint-node`` and ``eq:backward-ode`` in
-the paper) is such an integral; curvature is another. Memory does not depend on the number of
+the paper) is one such integral; curvature is another. Memory does not depend on the number of
 steps.
 """
 
@@ -35,7 +35,7 @@ from snopt.ode.tableau import DOPRI5
 
 
 class PathListener(Protocol):
-    """Receives packed states and adjoints at the nodes of its quadrature."""
+    """Receives packed states and adjoints at quadrature nodes."""
 
     quadrature: Quadrature
 
@@ -44,7 +44,7 @@ class PathListener(Protocol):
 
 
 class ParameterGradient:
-    """``Q_u`` as a sum over Gauss nodes inside every step of a method of some order."""
+    """``Q_u`` as a sum over Gauss nodes inside every step; the method's order sets their number."""
 
     def __init__(self, request: Request, params: Sequence[Tensor], order: int) -> None:
         nodes = request.nodes or max(2, (order + 1) // 2)
@@ -76,7 +76,7 @@ def walk(request: Request, states: Sequence[Tensor], gradients: Sequence[Tensor 
     """Integrate ``(x, Q_x)`` from the last time to the first, and return ``Q_x`` there.
 
     ``states`` and their cotangents ``gradients`` are those at the requested times after the first.
-    The state is set anew at each of them, so that errors of integrating the field backward do not
+    The state is reset at each of these times, so errors of the backward integration do not
     accumulate over intervals.
     """
     way = _Walk(request, states[-1], listeners)
@@ -163,7 +163,7 @@ class _Walk:
         return self.augmented.split(step(pair, b, a))[1]
 
     def _native(self, pair: Tensor, b: float, a: float) -> Tensor:
-        """Walk by a native method, with nodes inside every accepted step."""
+        """Integrate with a native method, with nodes inside every accepted step."""
         settings, split = self.settings, self.augmented.split
         stepper: Stepper = settings.stepper(self.augmented, pair, self.packing)
 
@@ -181,7 +181,7 @@ class _Walk:
         return solution.states[-1]
 
     def _black_box(self, pair: Tensor, b: float, a: float) -> Tensor:
-        """Walk by torchdiffeq, with the nodes as output times."""
+        """Integrate with torchdiffeq, with the nodes as output times."""
         settings = self.settings
         wanted: dict[float, list[tuple[PathListener, float]]] = {}
         for listener in self.listeners:
@@ -216,7 +216,7 @@ class Backsolved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        """Walk back along the path."""
+        """Integrate the adjoint backward."""
         refuse_create_graph("backsolve")
         saved = ctx.saved_tensors
         states, params = saved[: ctx.outputs], ctx.request.targets(saved[ctx.outputs :])
@@ -232,7 +232,7 @@ class Backsolved(torch.autograd.Function):
             if apart:
                 # More output times may change the steps of a black box, so observe separately.
                 observe_walk(request, states, gradients)
-        # As in torchdiffeq, a parameter that the field does not use has the gradient zero.
+        # As in torchdiffeq, the gradient of a parameter that the field does not use is zero.
         found = zip(total.gradient.total, params, strict=True)
         rest = [torch.zeros_like(p) if g is None else g for g, p in found]
         return (None, Q_x if ctx.needs_input_grad[1] else None, *rest)
@@ -240,6 +240,6 @@ class Backsolved(torch.autograd.Function):
 
 def observe_walk(request: Request, states: Sequence[Tensor],
                  gradients: Sequence[Tensor | None]) -> None:  # fmt: skip
-    """Pass nodes to the observer by a separate walk back along the path; see :func:`walk`."""
+    """Pass nodes to the observer in a separate backward integration; see :func:`walk`."""
     quiet = replace(request, backward=request.backward.replaced(callbacks=None))
     walk(quiet, states, gradients, [Observed(request)])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from snopt.adjoint.compiled import CompiledCheckpoint, Joined
 from snopt.adjoint.dispatch import differentiable_solve, find_params, read_solver, refuse_removed
 from snopt.adjoint.numbers import ModuleWithNumbers
 from snopt.adjoint.observer import NodeObserver
@@ -17,6 +18,8 @@ from snopt.adjoint.request import Adjoint
 from snopt.base.compiler import uncompiled
 from snopt.base.context import Context
 from snopt.base.errors import InvalidTimes
+from snopt.base.modules import hooked
+from snopt.base.packing import Packing
 from snopt.base.transforms import transforming
 from snopt.base.types import State
 from snopt.ode.solution import SolveStats
@@ -26,9 +29,8 @@ class NeuralODE(ModuleWithNumbers):
     r"""The map from :math:`x(t_0)` to :math:`x(t_1)` along :math:`\dot x = F(t, x, \theta)`.
 
     Each call starts with the step size of the previous one (``carry_step``), which saves the
-    evaluations of a guess. The horizon and the carried step are part of the ``state_dict``, so a
-    restored run continues exactly where it stopped. Both keep double precision when the model is
-    cast.
+    evaluations for guessing one. The horizon and the carried step are part of the ``state_dict``,
+    so a restored run continues exactly. Both keep double precision when the model is cast.
 
     Attributes:
         field: the user's field.
@@ -88,8 +90,8 @@ class NeuralODE(ModuleWithNumbers):
         refuse_removed(removed)
         if not isinstance(field, nn.Module):
             raise TypeError(
-                f"field is a {type(field).__name__}; wrap it in an nn.Module, which makes its "
-                "parameters known, or use snopt.odeint."
+                f"field is a {type(field).__name__}; wrap it in an nn.Module to register its "
+                "parameters, or use snopt.odeint."
             )
         self.field, self.t0, self.carry_step = field, float(t0), carry_step
         self.add_number("horizon", 0.0)
@@ -144,20 +146,57 @@ class NeuralODE(ModuleWithNumbers):
             ``x(t1)`` in the structure of ``x``; with ``t``, the states as :func:`snopt.odeint`
             returns them.
         """
+        states, packing = self._solved(x, t, context, self.adjoint)
+        # Both are copies: later layers may change them in place (nn.ReLU(inplace=True)).
+        return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
+
+    @uncompiled
+    def then(self, function: Callable[..., Tensor], x: State, t: Sequence[float] | None = None,
+             *args: Any) -> Tensor:  # fmt: skip
+        """Return ``function(end, x, *args)`` for the state at the end of a solve from ``x``.
+
+        A compiled block compiles the function with its step if the solve takes one step, as
+        between the observations of a time series, unless a module among ``args`` has hooks.
+
+        Args:
+            function: a function without side effects, defined at the top level of a module; it is
+                then compiled once for all calls. Pass the modules that it calls in ``args``.
+            x: state at the start.
+            t: start and end; None ends at the horizon.
+            *args: tensors, modules, or None.
+
+        Example:
+            >>> class Decay(nn.Module):
+            ...     def forward(self, t, x):
+            ...         return -x
+            >>> NeuralODE(Decay()).then(torch.add, torch.ones(1)).shape
+            torch.Size([1])
+        """
+        calls = (self, *(arg for arg in args if isinstance(arg, nn.Module)))
+        if not isinstance(self.adjoint, CompiledCheckpoint) or any(map(hooked, calls)):
+            return function(self(x) if t is None else _last(self(x, t)), x, *args)
+        joined = Joined(self.adjoint, function, args)
+        states, packing = self._solved(x, t, None, joined)
+        if joined.value is not None:
+            return joined.value
+        return function(packing.unpack(states[-1].clone()), x, *args)
+
+    def _solved(self, x: State, t: Tensor | Sequence[float] | None, context: Context,
+                adjoint: Adjoint) -> tuple[list[Tensor], Packing]:  # fmt: skip
+        """Solve, and store the step size for the next call."""
         self.stats = SolveStats()
         watched = self.training and torch.is_grad_enabled()
         carried = self.number("carried") if self.carry_step else 0.0
         states, packing = differentiable_solve(
             self.field, x, (self.t0, self.horizon) if t is None else t,
-            self._settings, self.adjoint, find_params(self.field, None),
+            self._settings, adjoint, find_params(self.field, None),
             observer=self.observer if watched else None,
             stats=self.stats, totals=self.totals,
             first_step=carried or None, context=context,
         )  # fmt: skip
         if self.training and self.carry_step and not transforming():
             self.set_number("carried", self.stats.first_step or carried)
-        # Copies either way: later layers may change them in place (nn.ReLU(inplace=True)).
-        return packing.unpack(states[-1].clone() if t is None else torch.stack(states))
+        return states, packing
 
     def extra_repr(self) -> str:
         """Return the settings that ``print(block)`` shows."""
@@ -166,3 +205,8 @@ class NeuralODE(ModuleWithNumbers):
             f"t0={self.t0}, horizon={self.horizon:g}, method={settings.method!r}, "
             f"adjoint={self.adjoint.name!r}, rtol={settings.rtol}, atol={settings.atol}"
         )
+
+
+def _last(path: State) -> State:
+    """Return the last state of a path."""
+    return path[-1] if isinstance(path, Tensor) else tuple(map(_last, path))

@@ -1,9 +1,9 @@
 """The checkpointed discrete adjoint, the default.
 
 The forward pass keeps the state at the start of every accepted step, and the tapes of the last
-``keep`` steps (:mod:`snopt.adjoint.tape_budget`). The backward pass runs one step at a time again,
-unless its tape was kept, and pulls the cotangent back through its stages. The gradient is exact
-for the discretised solution, and memory is one state per step.
+``keep`` steps (:mod:`snopt.adjoint.tape_budget`). The backward pass recomputes one step at a time,
+unless its tape was kept, and pulls the cotangent back through its stages. The gradient is exact for
+the discretised solution, and memory is one state per step.
 
 A :class:`StepRunner` runs a step and pulls back through it: eagerly, stage by stage
 (:mod:`snopt.adjoint.eager_steps`), or compiled (:mod:`snopt.adjoint.compiled_steps`).
@@ -21,6 +21,7 @@ from torch import Tensor
 from snopt.adjoint.panel import Joint, observe_stages, observe_step
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
 from snopt.adjoint.request import Request
+from snopt.adjoint.tape_budget import Kept
 from snopt.base.errors import GradientError
 from snopt.base.isolation import Again, RandomState
 from snopt.ode.runge_kutta import Stepper
@@ -79,10 +80,10 @@ class StepMark:
 class _Checkpoint(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, request: Request, runner: StepRunner, x0: Tensor, *params: Tensor) -> Any:
-        x0 = x0.detach()  # like every later state, so that all share one compiled version
+        x0 = x0.detach()  # like every later state, so all share one compiled version
         marks: list[StepMark] = []
         starts: list[Tensor] = []
-        kept: list[Any] = []
+        kept = Kept()
         before = RandomState(x0.device)
         stepper = runner.stepper(request, x0)
 
@@ -96,7 +97,8 @@ class _Checkpoint(torch.autograd.Function):
 
         solution = request.run(stepper, x0, on_step=remember)
         if not runner.repeats and _runs_again(request, marks, kept) and before.moved():
-            raise CannotRepeat("the field draws random numbers, which cannot be drawn again")
+            raise CannotRepeat("the random numbers of the field cannot be reproduced")
+        kept.use(request.step_bytes * min(len(kept), request.keep))
         request.took(solution.stats)
         ctx.set_materialize_grads(False)
         ctx.request, ctx.runner, ctx.marks, ctx.kept = request, runner, marks, kept
@@ -107,11 +109,11 @@ class _Checkpoint(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         refuse_create_graph("checkpoint")
-        n = len(ctx.marks)
-        starts, params = ctx.saved_tensors[:n], ctx.request.targets(ctx.saved_tensors[n:])
+        n, saved = len(ctx.marks), ctx.saved_tensors
+        starts, params = saved[:n], ctx.request.targets(saved[n:])
         kept, ctx.kept = ctx.kept, None
         with ctx.request.again(starts[0].device) as field:
-            if kept is None:  # a second backward pass: the first one has freed the tapes
+            if kept is None:  # in a second backward pass the tapes are already freed
                 kept = [None] * n
                 if ctx.before.differs(ctx.after):
                     field.isolate()
@@ -133,8 +135,8 @@ def _drawn_again(request: Request, runner: StepRunner, x0: Tensor,
     """Return the random states of all steps, by solving again from the same random numbers."""
     if not runner.repeats:
         raise GradientError(
-            "the field of a compiled solve draws random numbers, and the first backward pass has "
-            "freed its tape, so there is no second one; use compile=False."
+            "the field of a compiled solve draws random numbers and its tape was freed by the "
+            "first backward pass, so a second backward pass is not possible; use compile=False."
         )
     request = replace(request, keep=0, settings=request.settings.calling(None))
     kept: list[Any] = []
@@ -201,8 +203,8 @@ def refuse_create_graph(adjoint: str) -> None:
     """Raise GradientError if the backward pass runs under ``create_graph=True``."""
     if torch.is_grad_enabled():
         raise GradientError(
-            f"adjoint={adjoint!r} gives first derivatives only, but the backward pass was asked "
-            "for create_graph=True; use adjoint='direct' for second derivatives."
+            f"adjoint={adjoint!r} gives first derivatives only, but backward was called with "
+            "create_graph=True; use adjoint='direct' for second derivatives."
         )
 
 

@@ -1,22 +1,32 @@
 """Steps of the checkpointed adjoint, and their pull-backs, as compiled functions.
 
 Two functions of parameters, time, step and state are compiled; the time loop, which branches on
-numbers, stays in Python. Small fields gain most: a step becomes one call instead of a hundred.
-If there is no compiler, or a field cannot be traced, a warning is issued and steps run eagerly.
+numbers, stays in Python. Small fields gain most, because a step becomes one call instead of a
+hundred. If there is no compiler or a field cannot be traced, a warning is issued and steps run
+eagerly.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.checkpoint import solve_checkpoint
-from snopt.adjoint.compiled_steps import COMPILER, apart, pull_function, pure_field, step_function
+from snopt.adjoint.compiled_steps import (
+    COMPILER,
+    PullFunction,
+    StepFunction,
+    apart,
+    joined_function,
+    pull_function,
+    pure_field,
+    step_function,
+)
 from snopt.adjoint.compiled_tanh import tanh_pass
 from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
@@ -25,6 +35,7 @@ from snopt.adjoint.tape_budget import steps_to_keep
 from snopt.base.context import Context, moving, with_moving
 from snopt.base.errors import SolveError
 from snopt.base.isolation import RandomState
+from snopt.base.modules import buffers_of
 from snopt.base.packing import Packing
 from snopt.base.types import real_dtype
 from snopt.ode.runge_kutta import RungeKutta
@@ -46,7 +57,7 @@ class CompiledRungeKutta(RungeKutta):
         self._taped: TapedStep | None = None
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try a step, with its tape if it is one of the last."""
+        """Attempt a step, and keep its tape if it is one of the last steps."""
         th = _numbers(t, h, x)
         if self._request.tapes(t, h):
             leaf = x.detach().requires_grad_()
@@ -73,7 +84,7 @@ class CompiledRungeKutta(RungeKutta):
                 self.stages.write(0, known.read(0))
         if self._have < end:
             times = stage_times(self.rows, t, h)
-            fill(self.stages, self.tableau, self.field, times, h, x, self._have, end)
+            fill(self.stages, self.rows, self.field, times, h, x, self._have, end)
             self.stages.write(end, self._slope)
             self.nfe += end - self._have
             self._have = end + 1
@@ -95,21 +106,30 @@ class _NotOneStep(Exception):
 class OnTapeRungeKutta(CompiledRungeKutta):
     """One compiled step on autograd's own tape.
 
-    For solves of a single step, as between close observations: autograd then differentiates the
-    step directly, without a nested backward pass. Over several steps, gradients would be summed in
-    another order than with an observer. ``context`` is on the caller's tape.
+    Used for solves of a single step, such as between close observations. Autograd differentiates
+    the step directly, without a nested backward pass. Over several steps, gradients would be summed
+    in another order than with an observer. ``context`` is on the caller's tape.
+
+    Attributes:
+        value: the value of ``joined``'s function after the last attempt.
     """
 
-    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps,
-                 context: Context) -> None:  # fmt: skip
+    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps, context: Context,
+                 joined: Joined | None) -> None:  # fmt: skip
         super().__init__(request, x0, steps)
-        self._context = context
+        self._context, self._joined = context, joined
+        self.value: Tensor | None = None
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try a step; raise ``_NotOneStep`` if it does not reach the end."""
+        """Attempt a step; raise ``_NotOneStep`` if it does not reach the end."""
         if abs(self._request.times[-1] - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
-        x1, self._slope, ratio = self._steps.on_tape(x, None, _numbers(t, h, x), self._context)
+        th = _numbers(t, h, x)
+        if self._joined is None:
+            x1, self._slope, ratio = self._steps.on_tape(x, None, th, self._context)
+        else:
+            function = self._steps.joined(self._joined, self._request.packing)
+            x1, self._slope, ratio, self.value = function(x, th, self._context, *self._joined.args)
         self.nfe += self.tableau.stages + 1
         self._step = (t, h, x, x1)
         return x1, float(ratio)
@@ -118,9 +138,9 @@ class OnTapeRungeKutta(CompiledRungeKutta):
 class CompiledSteps:
     """Compiled steps and pull-backs for one structure of states.
 
-    Each use of a step has its own function. Each is compiled for fixed sizes, varying sizes, one
-    row, and a state with or without a gradient; for a single function this would exceed the
-    compiler's recompilation limit.
+    Each use of a step has its own function, compiled for fixed sizes, varying sizes, one row, and a
+    state with or without a gradient. A single function would exceed the compiler's recompilation
+    limit.
 
     Attributes:
         step: an attempt with a known first slope and without a tape.
@@ -130,10 +150,24 @@ class CompiledSteps:
 
     repeats = False
 
-    def __init__(self, owner: CompiledCheckpoint, functions: dict[str, Callable[..., Any]]) -> None:
-        self.step, self.taped = functions["step"], functions["taped"]
-        self.on_tape, self._pull = functions["on_tape"], functions["pull"]
-        self._owner = owner
+    def __init__(self, owner: CompiledCheckpoint, step: StepFunction, pull: PullFunction,
+                 kind: Hashable) -> None:  # fmt: skip
+        self._owner, self._plain, self._kind = owner, step, kind
+        self._options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
+        self.step, self.taped = self._compiled("step", step), self._compiled("taped", step)
+        self.on_tape, self._pull = self._compiled("on_tape", step), self._compiled("pull", pull)
+        self._joined: dict[Hashable, Callable[..., Any]] = {}
+
+    def _compiled(self, use: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(apart(function, (use, self._kind)), options=self._options)
+
+    def joined(self, joined: Joined, packing: Packing) -> Callable[..., Any]:
+        """Return an attempt on the caller's tape, joined with a function of its end."""
+        use = ("joined", joined.function, *[arg is None for arg in joined.args])
+        if use not in self._joined:
+            function = joined_function(self._plain, joined.function, packing)
+            self._joined[use] = self._compiled(use, function)
+        return self._joined[use]
 
     def stepper(self, request: Request, x0: Tensor) -> CompiledRungeKutta:
         """Return a stepper for one solve."""
@@ -141,7 +175,7 @@ class CompiledSteps:
 
     def pull(self, step: StepPullback, cotangent: Tensor, inside: Sequence[tuple[float, Tensor]],
              gradient: GradientSum, on_stage: StageListener | None) -> Tensor:  # fmt: skip
-        """Pull back through a step, eagerly if there are outputs inside."""
+        """Pull back through a step, eagerly if it has outputs inside."""
         taped, step.kept = step.kept, None
         if not inside and not self._owner.broken:
             try:
@@ -190,15 +224,16 @@ class CompiledCheckpoint(Adjoint):
         """Exclude compiled functions; copies compile their own."""
         return {**self.__dict__, "_built": {}}
 
-    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor],
+              joined: Joined | None = None) -> list[Tensor]:  # fmt: skip
         """Solve with compiled steps, or with eager ones if compilation fails."""
         if torch.is_grad_enabled():
-            request.keep = steps_to_keep(request, x0, params, self._keep)
+            request.keep, request.step_bytes = steps_to_keep(request, x0, params, self._keep)
         if not self.broken and request.autocast is None:
             before = RandomState(x0.device)
-            buffers = [(buffer, buffer.clone()) for buffer in self._field.buffers()]
+            buffers = [(buffer, buffer.clone()) for buffer in buffers_of(self._field)]
             try:
-                return self._solve(request, x0, params)
+                return self._solve(request, x0, params, joined)
             except SolveError:
                 raise
             except Exception as failure:  # noqa: BLE001 - whatever a compiler raises, eager works
@@ -208,15 +243,19 @@ class CompiledCheckpoint(Adjoint):
                 buffer.copy_(old)
         return solve_checkpoint(request, x0, params, EAGER)
 
-    def _solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve with compiled steps; raises whatever the compiler raises."""
+    def _solve(self, request: Request, x0: Tensor, params: Sequence[Tensor],
+               joined: Joined | None) -> list[Tensor]:  # fmt: skip
+        """Solve with compiled steps; errors of the compiler are not caught."""
         own = params[: len(params) - len(moving(request.context))]
         steps = self._steps(request.packing, x0, own)
         if _likely_one_step(request):
             with contextlib.suppress(_NotOneStep):
                 context = with_moving(request.context, params[len(own) :])
-                solution = request.run(OnTapeRungeKutta(request, x0, steps, context), x0)
+                stepper = OnTapeRungeKutta(request, x0, steps, context, joined)
+                solution = request.run(stepper, x0)
                 request.took(solution.stats)
+                if joined is not None:
+                    joined.value = stepper.value
                 return solution.states
         return solve_checkpoint(request, x0, params, steps)
 
@@ -226,7 +265,7 @@ class CompiledCheckpoint(Adjoint):
         reason = str(failure).strip().splitlines() or [type(failure).__name__]
         warnings.warn(
             f"compile=True: the steps of {type(self._field).__name__} could not be compiled "
-            f"({type(failure).__name__}: {reason[0]}); going on without the compiler.",
+            f"({type(failure).__name__}: {reason[0]}); continuing without compilation.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -241,21 +280,38 @@ class CompiledCheckpoint(Adjoint):
             evaluate = pure_field(self._field, packing, [names[id(p)] for p in params])
             step = step_function(self._field, self._tableau, self._settings, packing)
             pull = pull_function(evaluate, self._tableau)
-            options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
             kind = (type(self._field), self._tableau.name, layout, *(p.shape for p in params))
-            functions: dict[str, Callable[..., Any]]
-            functions = {"step": step, "taped": step, "on_tape": step, "pull": pull}
-            for use, function in functions.items():
-                functions[use] = torch.compile(apart(function, (use, kind)), options=options)
-            self._built[key] = CompiledSteps(self, functions)
+            self._built[key] = CompiledSteps(self, step, pull, kind)
         return self._built[key]
+
+
+class Joined(Adjoint):
+    """The adjoint of a compiled block for one solve that a function follows.
+
+    If the solve takes one step, the function is compiled with it.
+
+    Attributes:
+        function: a function ``(end, start, *args)`` of the states at both ends of the solve.
+        args: tensors, modules and None.
+        value: the function's value; None after a solve that was not joined with it.
+    """
+
+    name = "checkpoint"
+
+    def __init__(self, owner: CompiledCheckpoint, function: Callable[..., Tensor],
+                 args: Sequence[Any]) -> None:  # fmt: skip
+        self._owner, self.function, self.args = owner, function, args
+        self.value: Tensor | None = None
+
+    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """Solve with the adjoint of the block; see :meth:`Adjoint.solve`."""
+        return self._owner.solve(request, x0, params, self)
 
 
 def _numbers(t: float, h: float, like: Tensor) -> Tensor:
     """Return ``(t, h)`` as a tensor, without waiting for the device."""
-    numbers = torch.full((2,), h, dtype=real_dtype(like.dtype), device=like.device)
-    numbers[0] = t
-    return numbers
+    # With two points, linspace returns both ends exactly, in one operation.
+    return torch.linspace(t, h, 2, dtype=real_dtype(like.dtype), device=like.device)
 
 
 def _likely_one_step(request: Request) -> bool:

@@ -1,7 +1,7 @@
 """The functions that are compiled: a whole step and its pull-back.
 
-They depend only on parameters, time, step and state, so one compiled version serves every step of
-every solve.
+They depend only on parameters, time, step and state, so one compiled version is used for every step
+of every solve.
 """
 
 from __future__ import annotations
@@ -74,6 +74,21 @@ def step_function(field: nn.Module, tableau: Tableau, settings: Settings,
         error = stages.weighted(None, tableau.errors[0], h).detach()
         ratio = tolerance.norm(error / tolerance.scale(x.detach(), x1.detach()))
         return x1, stages.read(tableau.stages).detach(), ratio
+
+    return attempt
+
+
+def joined_function(step: StepFunction, function: Callable[..., Tensor],
+                    packing: Packing) -> Callable[..., tuple[Tensor, ...]]:  # fmt: skip
+    """Return a step followed by ``function(end, start, *args)``, whose value is the last output.
+
+    The end of the step itself has no gradient.
+    """
+
+    def attempt(x: Tensor, th: Tensor, context: Context, *args: Any) -> tuple[Tensor, ...]:
+        x1, slope, ratio = step(x, None, th, context)
+        value = function(packing.unpack(x1), packing.unpack(x), *args)
+        return x1.detach(), slope, ratio, value
 
     return attempt
 

@@ -1,6 +1,6 @@
 r"""A fast tanh for compiled steps.
 
-For float32 on a CPU the compiler calls a library's tanh, which takes longer than the matrix
+For float32 on a CPU the compiler calls a library function, which takes longer than the matrix
 product of a small layer. A rational function is accurate enough:
 
 .. math::
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph
 
-#: From here on tanh is 1 in float32, and so is the function, clamped to 1.
+#: Above this bound tanh is 1 in float32; the rational function is clamped to 1.
 _BOUND = 9.25
 #: Coefficients, highest power first.
 _P = (1.3354639538456776e-8, 2.0609064136330673e-5, 3.495586905501307e-3, 0.13381024564813991, 1.0)

@@ -1,7 +1,7 @@
 """Plain backpropagation through the steps: more memory, derivatives of every order.
 
-An observer is served by a separate walk back along the path (:mod:`snopt.adjoint.backsolve`) once
-the gradients of the outputs are known.
+An observer receives its nodes from a separate backward integration
+(:mod:`snopt.adjoint.backsolve`) once the gradients of the outputs are known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from snopt.base.types import time_tensor
 
 
 class _Watched(torch.autograd.Function):
-    """Identity on the outputs; its backward pass walks the path for the observer."""
+    """Identity on the outputs; its backward pass computes the observer's nodes."""
 
     @staticmethod
     def forward(ctx: Any, request: Request, *states: Tensor) -> tuple[Tensor, ...]:

@@ -1,9 +1,8 @@
-"""From a user's call to an adjoint: validate, pack and solve."""
+"""Validate and pack the arguments of a user's call, and solve with its adjoint."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from snopt.adjoint.request import Adjoint, Request, autocast_dtype, edge_field
 from snopt.adjoint.times import attach_outputs, attach_start
 from snopt.base.context import Context, detached, moving, with_context
 from snopt.base.errors import GradientError
+from snopt.base.modules import parameters_of
 from snopt.base.packing import Packing
 from snopt.base.transforms import transforming
 from snopt.base.types import Field, State, TensorField, time_tensor
@@ -29,7 +29,7 @@ from snopt.ode.times import read_times
 
 @dataclass(frozen=True)
 class Replay:
-    """A path to be solved again by an adjoint.
+    """A path that an adjoint solves again.
 
     Attributes:
         ends: end times of its steps; None for a method whose steps are not known.
@@ -71,8 +71,8 @@ def find_params(func: Field, adjoint_params: Sequence[Tensor] | None) -> tuple[T
     """Return the parameters that require a gradient, or None if they are not known."""
     if adjoint_params is None and not isinstance(func, nn.Module):
         return None
-    found = func.parameters() if adjoint_params is None else adjoint_params  # type: ignore[attr-defined]
-    return tuple(p for p in found if p.requires_grad)
+    found = parameters_of(func) if adjoint_params is None else adjoint_params  # type: ignore[arg-type]
+    return tuple([p for p in found if p.requires_grad])
 
 
 def differentiable_solve(
@@ -101,7 +101,7 @@ def differentiable_solve(
         params: parameters; None (not known) backpropagates directly.
         observer: receives nodes along the path during the backward pass.
         stats: filled with counts.
-        totals: the counts are added to these, too.
+        totals: running totals to which the counts are added.
         first_step: step size of an earlier solve.
         replay: a path to solve again, without calling callbacks again.
         context: third argument of the field, or None.
@@ -140,8 +140,7 @@ def differentiable_solve(
     higher = adjoint.higher
     if timed:
         x0 = attach_start(checked, x0, t, higher=higher)  # type: ignore[arg-type]
-    with _explained(settings):
-        states = adjoint.solve(request, x0, given)
+    states = _solved(adjoint, request, x0, given)
     if timed:
         # The first output is the initial state itself, which does not depend on the start time.
         states = [start, *attach_outputs(checked, states, t, higher=higher)[1:]]  # type: ignore[arg-type]
@@ -150,7 +149,7 @@ def differentiable_solve(
 
 def _empty_batch(func: Field, x0: Tensor, times: Sequence[float], packing: Packing,
                  stats: SolveStats) -> list[Tensor]:  # fmt: skip
-    """Return the states of an empty batch; their gradients are zero, as of torch's layers."""
+    """Return the states of an empty batch; gradients are zero, as in torch's layers."""
     slope = edge_field(func, packing, x0)(time_tensor(times[0], x0), x0)
     stats.reset()
     stats.nfe_forward = stats.solves = 1
@@ -182,18 +181,18 @@ def _under_transform(adjoint: Adjoint) -> Adjoint:
     )
 
 
-@contextlib.contextmanager
-def _explained(settings: Settings) -> Iterator[None]:
-    """Add advice to the error if ``torch.func.vmap`` cannot batch a solve."""
+def _solved(adjoint: Adjoint, request: Request, x0: Tensor,
+            params: Sequence[Tensor]) -> list[Tensor]:  # fmt: skip
+    """Solve; raise an error with advice if ``torch.func.vmap`` cannot batch the solve."""
     try:
-        yield
+        return adjoint.solve(request, x0, params)
     except RuntimeError as failure:
         # A batched tensor has neither numbers nor storage to read them from.
         unreadable = any(word in str(failure) for word in ("vmap", "storage"))
         if not (unreadable and transforming()):
             raise
         raise GradientError(
-            f"method={settings.method!r} chooses its steps by an error estimate, which "
+            f"method={request.settings.method!r} chooses its steps by an error estimate, which "
             "torch.func.vmap cannot read; pass the batch as the state without vmap, or use fixed "
             "steps, for example method='rk4', options={'step_size': 0.1}."
         ) from failure

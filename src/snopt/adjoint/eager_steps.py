@@ -27,7 +27,7 @@ class Tape:
         self.stages: list[TapedStage | RandomState] = []
 
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field."""
+        """Evaluate the field, and keep its tape or the random state."""
         if not self.armed:
             self.stages.append(RandomState(self._device))
             return self._field(t, x)
@@ -54,7 +54,7 @@ class TapingRungeKutta(RungeKutta):
         super().start(t, x)
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
-        """Try a step, with its tape if it is one of the last."""
+        """Attempt a step, and keep its tape if it is one of the last steps."""
         # Remove what a first-step guess or a rejected attempt left after the first slope.
         del self._tape.stages[1:]
         self._tape.armed = self._request.tapes(t, h)

@@ -35,7 +35,7 @@ from snopt.ode.settings import Settings
 from snopt.ode.solution import SolveStats
 from snopt.ode.times import read_times
 
-#: An event function as the user writes it.
+#: The user's event function of time and state.
 EventFunction = Callable[[Tensor, State], Tensor]
 
 
@@ -44,16 +44,16 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
                 observer: NodeObserver | None = None,
                 stats: SolveStats | None = None,
                 context: Context = None) -> tuple[Tensor, State]:  # fmt: skip
-    """Solve until an event; return its time, and the states at the start and there.
+    """Solve until an event; return its time, and the states at the start and at the event.
 
-    ``t`` is the start and any time in the direction of the solve. The search has no tape. If a
-    gradient may follow, the adjoint then solves the same steps again; gradients are those at a
+    ``t`` is the start and any time in the direction of the solve. The search keeps no tape. If a
+    gradient may be needed, the adjoint then solves the same steps again. Gradients are those at a
     fixed time.
     """
     times = read_times(t)
     if len(times) != 2:
         raise InvalidTimes(
-            f"got {len(times)} times with event_fn; give two: the start, and any time in the "
+            f"got {len(times)} times with event_fn; pass two: the start, and any time in the "
             "direction of the solve."
         )
     packing = Packing.of(y0)
@@ -71,8 +71,8 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
         event = _search(func, bound, x0, times, event_fn, settings, adjoint, packing)
     if live and before.moved():
         raise GradientError(
-            "the field draws random numbers (dropout, noise), so the event cannot be found a "
-            "second time for the gradient; draw them once and make them part of the state, or "
+            "the field draws random numbers (dropout, noise), so the event cannot be located "
+            "again for the gradient; draw them once and make them part of the state, or "
             "solve under torch.no_grad()."
         )
     event_t = start.new_tensor(event.t)

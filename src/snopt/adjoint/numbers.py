@@ -1,9 +1,9 @@
-"""Numbers of a module that keep double precision and move with the module.
+"""Numbers of a module that stay in double precision and move with the module.
 
 A number that is part of a model's state (an end time, a step size) should be saved, restored and
 synchronised between ranks, as buffers are. But a buffer is cast with the model, and reading one
-from a GPU waits for the GPU. So the number is a float, and a float64 buffer holds a copy, which is
-read only after something else has written to it (``load_state_dict``, a broadcast).
+from a GPU waits for the GPU. The number is therefore a float, and a float64 buffer holds a copy.
+The buffer is read only after something else has written to it (``load_state_dict``, a broadcast).
 """
 
 from __future__ import annotations

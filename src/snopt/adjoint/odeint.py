@@ -68,7 +68,7 @@ def odeint(
 
     Returns:
         states at the times ``t``, stacked on a new first axis (of every part of a tuple). With
-        ``event_fn``: the time of the event, and the states at the start and there.
+        ``event_fn``: the time of the event, and the states at the start and at the event.
 
     Example:
         >>> x0 = torch.ones(1, dtype=torch.float64)
@@ -86,7 +86,7 @@ def odeint(
 
 def _solved(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: EventFunction | None,
             *solver: Any, **more: Any) -> Any:  # fmt: skip
-    """Solve through the times, or until an event, in the user's structure."""
+    """Solve through the times, or until an event; return states in the user's structure."""
     if event_fn is not None:
         return event_solve(func, y0, t, event_fn, *solver, **more)
     states, packing = differentiable_solve(func, y0, t, *solver, **more)
@@ -117,12 +117,12 @@ def odeint_adjoint(
 
     Memory does not depend on the number of steps. The backward pass integrates only
     :math:`(x, Q_x)`; the parameter gradient is a quadrature inside its steps (see
-    :mod:`snopt.adjoint.backsolve`), so parameters take no part in error control, as under
+    :mod:`snopt.adjoint.backsolve`), so parameters are excluded from error control, as with
     torchdiffeq's seminorm.
 
     Args:
         func: the field, a module unless ``adjoint_params`` is given.
-        y0: see :func:`odeint`, as for all arguments without ``adjoint_``.
+        y0: initial state; see :func:`odeint` for this and all arguments without ``adjoint_``.
         t: requested times.
         rtol: relative tolerance.
         atol: absolute tolerance.
@@ -132,7 +132,7 @@ def odeint_adjoint(
         adjoint_rtol: relative tolerance of the backward pass; default: ``rtol``.
         adjoint_atol: absolute tolerance of the backward pass; default: ``atol``.
         adjoint_method: backward method; default: ``method``.
-        adjoint_options: options of the backward method, and ``nodes``.
+        adjoint_options: options of the backward method, and ``nodes`` of :class:`snopt.Backsolve`.
         adjoint_params: tensors to compute gradients for; default: the parameters of the module.
         observer: receives states and adjoints along the path during the backward pass.
         stats: filled with the numbers of evaluations and steps, forward and backward.

@@ -1,4 +1,4 @@
-"""Detection of tensors that a field uses but the adjoint does not know.
+"""Detection of tensors that a field uses but that were not passed to the adjoint.
 
 An adjoint that re-runs the field returns gradients for the parameters that it received. Any other
 tensor that requires a gradient would silently get none, so using one is an error.
@@ -43,7 +43,7 @@ def foreign_leaf(value: Tensor, known: Sequence[Tensor]) -> Tensor | None:
 def check_owned(field: object, value: Tensor, x: Tensor, params: Sequence[Tensor]) -> None:
     """Raise GradientError if the graph of ``value`` from ``x`` has other leaves than ``params``.
 
-    A module is checked once in its life.
+    A module is checked only once.
     """
     if isinstance(field, nn.Module) and field in _SEEN:
         return
@@ -51,16 +51,16 @@ def check_owned(field: object, value: Tensor, x: Tensor, params: Sequence[Tensor
     if leaf is not None:
         raise GradientError(
             f"the field uses {_described(field, leaf)} that requires a gradient but is not among "
-            "its parameters, so this adjoint would lose its gradient; pass it to the call as "
-            "context=..., which the field takes as field(t, x, context), make it a parameter of "
-            "the field, or use adjoint='direct'."
+            "its parameters, so this adjoint would not compute its gradient; pass it as "
+            "context=... (the field is then called as field(t, x, context)), make it a parameter "
+            "of the field, or use adjoint='direct'."
         )
     if isinstance(field, nn.Module):
         _SEEN.add(field)
 
 
 def _described(field: object, leaf: Tensor) -> str:
-    """Describe a foreign tensor, by the field's attribute if it has one that needs a gradient."""
+    """Describe a foreign tensor, or the field's first attribute that requires a gradient."""
     for place, module in field.named_modules() if isinstance(field, nn.Module) else ():
         for name, value in vars(module).items():
             if isinstance(value, Tensor) and value.requires_grad:

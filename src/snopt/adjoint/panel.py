@@ -1,7 +1,7 @@
 r"""Nodes inside a step of the discrete adjoint, for an observer.
 
-The discrete adjoint knows :math:`Q_x` at the ends of a step. Between them it is interpolated by a
-cubic with the slopes :math:`\dot Q_x = -F_x^\top Q_x`; the state comes from dense output.
+The discrete adjoint computes :math:`Q_x` at the ends of a step. Between them it is interpolated by
+a cubic with the slopes :math:`\dot Q_x = -F_x^\top Q_x`; the state comes from dense output.
 Requested times inside a step, where :math:`Q_x` jumps, divide it into pieces.
 """
 
@@ -50,7 +50,7 @@ def observe_stages(request: Request, step: StepPullback) -> StageListener:
     def listen(i: int, x: Tensor, kappa: Tensor) -> None:
         b = tableau.b[i] if i < tableau.stages else 0.0
         if b > 0.0:
-            # kappa = h b_i Q_x, with the adjoint of this stage in the discrete gradient.
+            # kappa = h b_i Q_x, where Q_x is this stage's adjoint in the discrete gradient.
             request.observe(step.t + tableau.c[i] * h, abs(h) * b, x, kappa / (h * b))
 
     return listen
@@ -75,7 +75,7 @@ def observe_step(request: Request, step: StepPullback, Q_start: Tensor, Q_end: T
                  inside: Sequence[tuple[float, Tensor]], after: Joint | None) -> Joint:  # fmt: skip
     """Pass the nodes inside a step that has just been pulled back to the observer.
 
-    ``after`` is the joint with the next step; the result is that with the previous one.
+    ``after`` is the joint with the next step; the result is the joint with the previous step.
     """
     observer = request.observer
     assert observer is not None
@@ -100,9 +100,7 @@ class _Dense:
             step.stages.write(step.have, known)
             step.have += 1
         with torch.no_grad():
-            fill(
-                step.stages, step.tableau, step.field, step.times, step.h, step.x, step.have, total
-            )
+            fill(step.stages, step.rows, step.field, step.times, step.h, step.x, step.have, total)
         request.took_backward(total - step.have)
         step.have = total
 

@@ -36,7 +36,7 @@ def odeint_per_sample(
 ) -> Tensor:
     """Integrate like :func:`odeint`, with one step size per sample of the batch.
 
-    ``samples`` receives the counts of every sample. Adaptive native methods only.
+    ``samples`` receives the counts of every sample. Only adaptive native methods are supported.
     """
     for name, value in unsupported.items():
         if value is not None:
@@ -66,7 +66,7 @@ def odeint_per_sample(
 
 
 def _check(func: Field, y0: Any, t: Tensor | Sequence[float], settings: Settings) -> None:
-    """Raise for what a solve per sample does not support."""
+    """Raise an error for arguments that a solve per sample does not support."""
     if not isinstance(y0, Tensor) or y0.ndim == 0:
         raise InvalidState(
             f"per_sample=True needs one tensor with samples on its first axis, got a "

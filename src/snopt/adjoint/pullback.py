@@ -95,9 +95,9 @@ class StepPullback:
     """The signed step ``h`` from ``(t, x)``, to pull cotangents back through.
 
     Attributes:
-        kept: what the forward pass kept of the step; for eager steps, per stage, its tape or the
-            random state before it.
-        shared: whether the step before also pulls back through the first stage, as its end slope.
+        kept: data of the step from the forward pass; for eager steps a list with the tape of each
+            stage, or the random state before it.
+        shared: whether the previous step also pulls back through the first stage, its end slope.
         end: the field at the end of the step, if its tape was kept and nothing else needs it.
         context: the context of the call, for runners that call the field themselves.
     """
@@ -130,8 +130,11 @@ class StepPullback:
 
     @cached_property
     def stages(self) -> StageBuffer:
-        """Values of the stages."""
-        return StageBuffer(len(self.tableau.c), self.x)
+        """Values of the stages; not filled if all tapes were kept."""
+        stages = StageBuffer(len(self.tableau.c), self.x)
+        for i, (_, value) in enumerate(self.taped):
+            stages.write(i, value.detach())
+        return stages
 
     def rerun(self, count: int) -> None:
         """Evaluate the first ``count`` stages with their tapes, unless the tapes were kept."""
@@ -144,7 +147,8 @@ class StepPullback:
                 old = tape(field, self.times[i], x)
                 self.evaluations += 1
             self.taped.append(old)
-            self.stages.write(i, old[1].detach())
+            if "stages" in vars(self):
+                self.stages.write(i, old[1].detach())
         self.have = max(self.have, count)
 
     def pull(self, cotangent: Tensor, outputs: Sequence[tuple[float, Tensor]],
@@ -173,7 +177,6 @@ class StepPullback:
             xi, rest = vjp(self.taped[i], kappa, self.params, keep=self.shared and i == 0)
             back.views[i].zero_() if xi is None else back.write(i, xi)
             gradient.add(rest)
-        self.taped.clear()
         total = back.matrix.sum(0).view(self.x.shape)
         for _, g in outputs:
             total += g

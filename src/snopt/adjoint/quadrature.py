@@ -88,9 +88,9 @@ class PerStep:
 
 @dataclass(frozen=True)
 class UniformGrid:
-    """The midpoints of ``n`` equal cells of the whole solve, whatever the steps are.
+    """The midpoints of ``n`` equal cells of the whole solve, independent of the steps.
 
-    The paper integrates its Kronecker factors on a uniform grid of about 100.
+    The paper integrates its Kronecker factors on a uniform grid of about 100 points.
 
     Attributes:
         n: number of nodes.
@@ -105,7 +105,7 @@ class UniformGrid:
     stages: bool = False
 
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
-        """Return the nodes in the half-open panel, so that neighbouring panels share none."""
+        """Return the nodes in the half-open panel; neighbouring panels share none."""
         width = (t1 - t0) / self.n
         low, high = min(a, b), max(a, b)
         nodes = [t0 + (i + 0.5) * width for i in range(self.n)]

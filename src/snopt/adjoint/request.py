@@ -32,7 +32,7 @@ MOST_KEPT_STEPS = 500_000
 
 @dataclass
 class Request:
-    """Everything an adjoint needs to know about one solve.
+    """Everything that an adjoint needs for one solve.
 
     Attributes:
         func: the user's field.
@@ -46,10 +46,11 @@ class Request:
         grid: end times of the steps, if they are known beforehand.
         observer: receives nodes along the path during the backward pass.
         keep: number of last steps that keep their tape (``checkpoint`` only).
+        step_bytes: bytes per step that count against the tape budget.
         nodes: Gauss nodes per step for the parameter gradient (``backsolve`` only).
         totals: running totals, to which the counts are added.
         autocast: the dtype of autocast if it was active during the forward pass.
-        extra_evaluations: evaluations outside the solver that count as well.
+        extra_evaluations: evaluations outside the solver that are added to the counts.
         context: third argument of the field, or None. Its tensors that require a gradient are
             leaves, except under ``direct``.
     """
@@ -65,6 +66,7 @@ class Request:
     grid: Sequence[float] | None = None
     observer: NodeObserver | None = None
     keep: int = 0
+    step_bytes: int = 0
     nodes: int | None = None
     totals: SolveStats | None = None
     autocast: torch.dtype | None = None
@@ -72,13 +74,13 @@ class Request:
     context: Context = None
 
     def run(self, stepper: Stepper, x0: Tensor, **listeners: Any) -> Solution:
-        """Solve by a native method."""
+        """Solve with a native method."""
         return self.settings.run(
             stepper, x0, self.times, first_step=self.first_step, grid=self.grid, **listeners
         )
 
     def forward(self, x0: Tensor, *, differentiable: bool = False) -> Solution:
-        """Solve by any method except the leapfrog."""
+        """Solve with any method except the leapfrog."""
         settings = self.settings
         if settings.black_box:
             return solve_black_box(settings, self.field, x0, self.times, self.packing)
@@ -127,9 +129,9 @@ class Request:
         """Raise the error for a solve with :attr:`too_many_steps`."""
         steps = self.settings.fixed_steps(self.times)
         raise InvalidOption(
-            f"option step_size = {self.settings.step_size} makes {steps:,} steps, and this adjoint "
-            "keeps a state of each for the backward pass; use a longer step, an adaptive method, "
-            "adjoint='backsolve', or torch.no_grad(). If the memory suffices, allow them with "
+            f"option step_size = {self.settings.step_size} gives {steps:,} steps, and this adjoint "
+            "stores one state per step for the backward pass; use a larger step, an adaptive "
+            "method, adjoint='backsolve', or torch.no_grad(). If there is enough memory, set "
             f"options={{'max_num_steps': {steps}}}."
         )
 
@@ -137,31 +139,27 @@ class Request:
         """Return whether a step keeps its tape: the end is at most ``keep`` such steps away."""
         return abs(self.times[-1] - t) <= self.keep * abs(h) * (1.0 + 1e-9)
 
-    @contextlib.contextmanager
-    def again(self, device: torch.device) -> Iterator[Again]:
-        """Yield the field for evaluations without side effects, under the same autocast."""
-        with contextlib.ExitStack() as scope:
-            if self.autocast is not None:
-                scope.enter_context(torch.autocast(device.type, dtype=self.autocast))
-            yield Again(self.field, self.func, device, scope)
+    def again(self, device: torch.device) -> Again:
+        """Return the field for evaluations without side effects, under the same autocast."""
+        return Again(self.field, self.func, device, self.autocast)
 
     @contextlib.contextmanager
     def without_draws(self, adjoint: str, device: torch.device) -> Iterator[None]:
         """Raise GradientError if the field draws random numbers during a forward solve.
 
-        For adjoints whose backward pass must see the same field again.
+        Used by adjoints whose backward pass must evaluate the same field again.
         """
         state = RandomState(device)
         failure: SolveError | None = None
         try:
             yield
-        except SolveError as error:  # noise may be why no step size was small enough
+        except SolveError as error:  # random numbers may be the reason
             failure = error
         if state.moved():
             raise GradientError(
-                f"the field draws random numbers (dropout, noise), so that adjoint={adjoint!r} "
-                "would find another field on the way back; use adjoint='checkpoint', which draws "
-                "the same numbers again, or draw them once and make them part of the state."
+                f"the field draws random numbers (dropout, noise), so adjoint={adjoint!r} would "
+                "evaluate a different field in the backward pass; use adjoint='checkpoint', which "
+                "draws the same numbers again, or draw them once and make them part of the state."
             ) from failure
         if failure is not None:
             raise failure
@@ -180,7 +178,7 @@ def edge_field(
 ) -> TensorField:
     """Return the field on packed states such as ``like``; its first output is checked.
 
-    Under autocast, outputs of lower precision are converted, so that states, errors and sums keep
+    Under autocast, outputs of lower precision are converted, so states, errors and sums keep
     the precision of the state.
     """
     more, dtype, cast = extra(context), like.dtype, autocast_dtype(like.device) is not None
@@ -206,7 +204,7 @@ def edge_field(
 
 
 def called(field: Field, t: Tensor, x: State, *more: Context) -> State:
-    """Call the field; if its signature does not fit, say which one is expected."""
+    """Call the field; if its signature does not match, raise an error with the expected one."""
     try:
         return field(t, x, *more)
     except TypeError as error:
@@ -249,7 +247,7 @@ class Adjoint(ABC):
         """Return the adjoint to use with a method: this one, or another for a black box."""
         if (self.default_method == LEAPFROG) != (settings.method == LEAPFROG):
             raise InvalidOption(
-                f"adjoint={self.name!r} does not go with method={settings.method!r}: the "
+                f"adjoint={self.name!r} does not support method={settings.method!r}: the "
                 "reversible adjoint needs the asynchronous leapfrog, and no other adjoint supports "
                 f"it. Use adjoint='reversible' with method={LEAPFROG!r}, or change both."
             )
@@ -258,6 +256,6 @@ class Adjoint(ABC):
     def compiled(self, field: nn.Module, settings: Settings) -> Adjoint:
         """Return this adjoint with compiled steps, or raise InvalidOption if it has none."""
         raise InvalidOption(
-            f"compile=True does not go with adjoint={self.name!r}, method={settings.method!r}; "
+            f"compile=True does not support adjoint={self.name!r}, method={settings.method!r}; "
             "use adjoint='checkpoint' with dopri5, tsit5 or bosh3."
         )

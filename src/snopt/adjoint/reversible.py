@@ -1,7 +1,7 @@
 r"""The reversible adjoint: constant memory and an exact gradient.
 
 The forward pass uses the asynchronous leapfrog and keeps its last state and the step sizes. The
-backward pass undoes each step; one evaluation serves both the inverse and the pull-back. With
+backward pass undoes each step; one evaluation is used for both the inverse and the pull-back. With
 cotangents :math:`(\lambda_x, \lambda_v)` after a step,
 
 .. math::

@@ -7,7 +7,7 @@ moving the initial state back along it:
     \frac{\partial x(t_i)}{\partial t_i} = F(t_i, x(t_i)), \qquad
     x(t; t_0 + \delta, x_0) = x\bigl(t; t_0, x_0 - \delta F(t_0, x_0)\bigr) + O(\delta^2).
 
-So adding ``F * (t - t.detach())``, whose value is zero, adds the whole gradient.
+Adding ``F * (t - t.detach())``, whose value is zero, therefore adds the whole gradient.
 """
 
 from __future__ import annotations

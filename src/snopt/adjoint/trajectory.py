@@ -55,7 +55,7 @@ class Trajectory:
             t: a number or a tensor of numbers, in any order.
 
         Returns:
-            the states; their shape begins with that of ``t`` (of every tensor of a tuple).
+            the states; the shape of ``t`` comes first (in every tensor of a tuple).
 
         Raises:
             InvalidTimes: a time is outside the interval of the solve.
@@ -79,8 +79,8 @@ class Trajectory:
         for time in times:
             if not places[0] <= sign * time <= places[-1]:
                 raise InvalidTimes(
-                    f"t = {time} is outside the solve, which went from {knots[0]} to "
-                    f"{knots[-1]}; choose times between them, or solve further."
+                    f"t = {time} is outside the solved interval from {knots[0]} to "
+                    f"{knots[-1]}; choose times inside it, or solve a longer interval."
                 )
             groups.setdefault(bisect.bisect_right(places, sign * time) - 1, []).append(time)
         found: dict[float, State] = {}
@@ -114,11 +114,11 @@ def solve(func: Field, y0: State, t: Tensor | Sequence[float], *,
             sign, as in :func:`odeint_event`. ``t`` is the start and any time in the direction of
             the solve.
         context: third argument of the field.
-        per_sample: use one step size per sample of the batch (first axis of the state), for
-            batches of very different stiffness. The field must treat samples independently. It
-            receives only the samples that have not reached the end, and ``t`` with one time per
-            sample, of shape ``[samples, 1, ..., 1]``, which broadcasts with the state. For a
-            single tensor as state, adaptive native methods, and ``adjoint="direct"``.
+        per_sample: use one step size per sample of the batch (first axis of the state), for batches
+            of very different stiffness. The field must treat samples independently. It receives
+            only the samples that have not reached the end, and ``t`` with one time per sample, of
+            shape ``[samples, 1, ..., 1]``, which broadcasts with the state. Supports a single
+            tensor as state, adaptive native methods, and ``adjoint="direct"``.
         **settings: further arguments of :func:`odeint`.
 
     Raises:
@@ -162,7 +162,7 @@ def _per_sample(func: Field, y0: State, t: Tensor | Sequence[float], stats: Solv
 def _requested(t: Tensor | Sequence[float]) -> tuple[
     Tensor, list[float], Callable[[State], State] | None
 ]:  # fmt: skip
-    """Return the times of ``ys``, those to solve for, and how to pick the former's states."""
+    """Return the times of ``ys``, the times to solve for, and a function that picks ``ys``."""
     if not (isinstance(t, Tensor) and t.ndim == 2):
         ts = torch.as_tensor(t)
         return ts, [float(time) for time in ts.tolist()], None
@@ -185,7 +185,7 @@ def _shared(t: Tensor) -> tuple[list[float], Tensor]:
     if not bool((t[:, 0] == t[0, 0]).all()):
         raise InvalidTimes(
             f"rows of times start between {float(t[:, 0].min())} and {float(t[:, 0].max())}, but "
-            "the initial state belongs to one time; let all rows begin with it."
+            "the initial state belongs to one time; start all rows with the same time."
         )
     knots, places = torch.unique(t, return_inverse=True)
     if bool(t[0, -1] < t[0, 0]):

@@ -1,7 +1,7 @@
 """Functions that ``torch.compile`` does not trace.
 
 A time loop branches on numbers, so tracing it would break the graph at every step. In a compiled
-model the solves run as they are and the rest of the model is compiled.
+model, solves run uncompiled and the rest of the model is compiled.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def moving(context: Context) -> tuple[Tensor, ...]:
 
 
 def with_moving(context: Context, tensors: Sequence[Tensor]) -> Context:
-    """Return the context with ``tensors`` in place of those that :func:`moving` returns."""
+    """Return the context with the tensors of :func:`moving` replaced by ``tensors``."""
     if context is None:
         return None
     found, spec = _pytree.tree_flatten(context)

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 
 def no_hook(*args: object, **kwargs: object) -> None:
-    """Do nothing."""
+    """Do nothing; copies of a model hold this function instead of a hook."""
 
 
 class Inert:
     """A hook or an observer that copies and pickles of a model do not inherit.
 
-    They hold ``in_copies`` in its place: None, or a hook that does nothing.
+    They hold ``in_copies`` instead: None, or a hook that does nothing.
 
     Example:
         >>> import copy

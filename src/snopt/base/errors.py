@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class SolveError(RuntimeError):
-    """A solve could not be finished.
+    """A solve failed.
 
     Attributes:
         t: time at which the solve failed.

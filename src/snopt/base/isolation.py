@@ -1,9 +1,9 @@
 """Evaluations of a field without side effects.
 
 A solver evaluates a field many times per forward pass of the model: for stages, rejected steps and
-first-step guesses. Hooks on layers must be able to tell these evaluations from the user's own. When
-a field is evaluated again, in a backward pass or by an observer, it must draw the same random
-numbers as before and leave the random state and its buffers unchanged.
+first-step guesses. Hooks on layers must be able to tell these evaluations from the user's own. A
+second evaluation, in a backward pass or by an observer, must draw the same random numbers as the
+first and leave the random state and the buffers unchanged.
 """
 
 from __future__ import annotations
@@ -142,14 +142,23 @@ def preserving(module: nn.Module, device: torch.device) -> Iterator[None]:
 class Again:
     """A field on packed states for evaluations after the forward pass.
 
-    Each evaluation restores the random state. From the first one until ``scope`` closes, the
-    modules of ``owner`` (the user's field) work on copies of their buffers.
+    Each evaluation restores the random state. From the first one to the end of the ``with`` block,
+    the modules of ``owner`` (the user's field) work on copies of their buffers. The block runs
+    under autocast to ``autocast``, if that is not None.
     """
 
     def __init__(self, field: TensorField, owner: object, device: torch.device,
-                 scope: ExitStack) -> None:  # fmt: skip
-        self._field, self._device = field, device
-        self._owner, self._scope = owner, scope
+                 autocast: torch.dtype | None) -> None:  # fmt: skip
+        self._field, self._device, self._autocast = field, device, autocast
+        self._owner, self._scope = owner, ExitStack()
+
+    def __enter__(self) -> Again:
+        if self._autocast is not None:
+            self._scope.enter_context(torch.autocast(self._device.type, dtype=self._autocast))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._scope.close()
 
     def isolate(self) -> None:
         """Replace the buffers now, for an evaluation that does not go through this object."""
@@ -159,7 +168,7 @@ class Again:
             self._owner = None
 
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field."""
+        """Evaluate the field without changing the random state."""
         return self._evaluate(t, x, None)
 
     def at(self, state: RandomState) -> TensorField:

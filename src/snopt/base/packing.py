@@ -18,7 +18,7 @@ from snopt.base.types import Field, State, TensorField, leaves
 
 
 def _layout(state: State) -> Any:
-    """Return the nesting of a state with shapes (``torch.Size``) in place of tensors."""
+    """Return the nesting of a state with shapes (``torch.Size``) instead of tensors."""
     if isinstance(state, Tensor):
         return state.shape
     return tuple(_layout(part) for part in state)
@@ -29,6 +29,26 @@ def _build(layout: Any, pieces: Iterator[Tensor], lead: torch.Size) -> State:
     if isinstance(layout, torch.Size):
         return next(pieces).reshape(lead + layout)
     return tuple(_build(part, pieces, lead) for part in layout)
+
+
+def _parts(state: State) -> list[Tensor]:
+    """Return the tensors of a nested state, which must be of one dtype and on one device."""
+    try:
+        parts = list(leaves(state))
+    except (TypeError, RecursionError):
+        parts = []
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        raise InvalidState(
+            f"the initial state is a {type(state).__name__}; pass a tensor or a (nested) "
+            "tuple of tensors."
+        )
+    kinds = {(part.dtype, str(part.device)) for part in parts}
+    if len(kinds) > 1:
+        raise InvalidState(
+            "the tensors of the initial state differ in dtype or device: "
+            f"{sorted(map(str, kinds))}; convert them, for example with `.to(x[0])`."
+        )
+    return parts
 
 
 @dataclass(frozen=True)
@@ -51,21 +71,7 @@ class Packing:
             >>> Packing.of((torch.zeros(2, 3), torch.zeros(2))).sizes
             (6, 2)
         """
-        try:
-            parts = list(leaves(state))
-        except (TypeError, RecursionError):
-            parts = []
-        if not parts or not all(isinstance(part, Tensor) for part in parts):
-            raise InvalidState(
-                f"the initial state is a {type(state).__name__}; pass a tensor or a (nested) "
-                "tuple of tensors."
-            )
-        kinds = {(part.dtype, str(part.device)) for part in parts}
-        if len(kinds) > 1:
-            raise InvalidState(
-                "the tensors of the initial state differ in dtype or device: "
-                f"{sorted(map(str, kinds))}; convert them, for example with `.to(x[0])`."
-            )
+        parts = [state] if isinstance(state, Tensor) else _parts(state)
         dtype = parts[0].dtype
         if not (dtype.is_floating_point or dtype.is_complex):
             raise InvalidState(
@@ -79,7 +85,7 @@ class Packing:
         return isinstance(self.layout, torch.Size)
 
     def pack(self, state: State) -> Tensor:
-        """Return a single tensor as it is, and a nested state as one vector.
+        """Return a single tensor unchanged, and a nested state as one vector.
 
         Example:
             >>> state = (torch.zeros(2), torch.ones(1))

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-#: What a user integrates: a tensor, or a (nested) tuple of tensors of one dtype and device.
+#: A state: a tensor, or a (nested) tuple of tensors with the same dtype and device.
 State: TypeAlias = Any
 
-#: ``F(t, x)`` as the user writes it. ``t`` is a 0-d tensor.
+#: The user's field ``F(t, x)``. ``t`` is a 0-d tensor.
 Field: TypeAlias = Callable[[Tensor, State], State]
 
 #: ``F(t, x)`` after packing: one tensor in, one tensor of the same shape out.

@@ -1,14 +1,15 @@
 r"""Moving averages of the terms of a horizon.
 
-The slope s = Φ_xᵀF of one minibatch is mostly noise: with mean m and deviation σ its square has the
+The slope s = Φ_xᵀF of one minibatch is mostly noise: with mean m and deviation σ, its square has
 mean m² + σ². The terms are therefore computed *from averages*, as if the whole data set were one
 batch,
 
 .. math:: Q_T = P' + \bar\ell + \bar s, \qquad Q_{TT} = P'' + \bar s^2, \qquad
     Q_{Tu} = \bar s\, \bar Q_u ,
 
-where a bar is an exponential moving average over iterations, kept as a weighted sum and its weight:
-their quotient has no bias at the start, and several processes add their sums and weights.
+where a bar is an exponential moving average over iterations, stored as a weighted sum and its
+weight. Their quotient has no bias at the start, and several processes can add their sums and
+weights.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Averages:
     Q_u: list[Tensor] = field(default_factory=list)
 
     def miss(self) -> None:
-        """Skip an iteration without a measurement; the averages stay."""
+        """Skip an iteration without a measurement; the averages do not change."""
         self.along = 0.0
 
     def add(
@@ -107,14 +108,14 @@ class Averages:
     def take(self, horizon: float, device: torch.device) -> Means | None:
         """Average over iterations and over the ranks of a process group.
 
-        Every rank must call it, even if it has measured nothing.
+        Every rank must call it, even without a measurement.
 
         Args:
             horizon: T on this rank.
             device: where ranks exchange tensors.
 
         Returns:
-            The means, equal on every rank; None if nothing was measured since the last call.
+            the means, equal on every rank; None if nothing was measured since the last call.
 
         Example:
             >>> averages = Averages()

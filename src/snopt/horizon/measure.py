@@ -1,12 +1,11 @@
 r"""Measure :math:`\Phi_x^\top F` at the horizon in training calls of a block.
 
 A forward hook on the block evaluates the field once, at the end of the solve; a hook on the
-block's output receives its gradient :math:`\Phi_x`. Only their product is kept.
+block's output receives its gradient :math:`\Phi_x`. Only their product is stored.
 
 Between two steps, products are summed as gradients in ``.grad`` are: over the calls of one forward
-pass (the intervals of an ODE-RNN) and over passes (accumulation). A running cost is summed over
-the calls of a pass and averaged over passes; a call after a gradient has arrived begins the next
-pass.
+pass (the intervals of an ODE-RNN) and over passes (accumulation). A running cost is summed over the
+calls of a pass and averaged over passes; a call after a gradient has arrived starts the next pass.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Measured:
 
 @dataclass
 class _Sums:
-    """Sums since the last step. Tapes refer to it, so it must refer to no tape and no block."""
+    """Sums since the last step. Tapes refer to them, so they must not refer to tapes or blocks."""
 
     slope: Tensor | float = 0.0
     running: float = 0.0
@@ -71,15 +70,15 @@ class _Sums:
 
 
 class Listener:
-    """Listens to the training calls of one block.
+    """Measures the training calls of one block.
 
-    The block holds a hook, which holds this object weakly; the hook in a copy of the block is
-    inert. So nothing is kept alive, and no copy reports here.
+    The block has a hook that refers to this object weakly, and copies of the block have an inert
+    hook. The hook therefore keeps nothing alive, and copies of the block do not report here.
 
     Args:
         block: the block.
         running_cost: ℓ(t, x, params), if there is one.
-        keep_parameters: whether to keep the parameters at the time of the call.
+        keep_parameters: whether to copy the parameters at the call.
     """
 
     def __init__(
@@ -132,8 +131,8 @@ class Listener:
 
 def _arrival(sums: _Sums, F: Tensor, unpaid: list[float]) -> Callable[[Tensor], None]:
     def arrived(Phi_x: Tensor) -> None:
-        # Gradients are enabled in a backward pass with create_graph=True only: then this is part
-        # of an inner derivative, not the gradient of the loss.
+        # Gradients are enabled in a backward pass only with create_graph=True. It is then part of
+        # an inner derivative, not the gradient of the loss.
         if not torch.is_grad_enabled():
             dtype = torch.promote_types(Phi_x.dtype, torch.float32)
             product = (Phi_x.to(dtype).conj() * F.to(dtype)).sum()

@@ -29,8 +29,8 @@ class Record(NamedTuple):
         iteration: number of the call of ``step``.
         block: index of the block.
         horizon: T after the update.
-        Q_T: derivative of the cost in T.
-        Q_TT: its curvature.
+        Q_T: derivative of the cost with respect to T.
+        Q_TT: curvature of the cost in T.
         feedback: the feedback term Q_Tu δθ.
     """
 
@@ -51,9 +51,9 @@ class _Learner:
 class HorizonOptimizer:
     r"""Learns the horizon T of NeuralODE blocks together with their parameters.
 
-    Call :meth:`step` after the step of the parameters' optimizer, which can be any. The cost is
-    the loss plus a penalty on the length of the solve, :math:`\frac c2 (T - t_0)^2`, and every
-    few iterations (``eq:feedback``)
+    Call :meth:`step` after the step of the parameters' optimizer, which can be any optimizer. The
+    cost is the loss plus a penalty on the length of the solve, :math:`\frac c2 (T - t_0)^2`, and
+    every few iterations (``eq:feedback``)
 
     .. math:: T \leftarrow T - \eta\, \frac{Q_T + Q_{Tu}\,\delta\theta}{|Q_{TT}|}, \qquad
         Q_T = \bar s + \bar\ell + P', \qquad Q_{TT} = \bar s^2 + P'', \qquad
@@ -81,9 +81,9 @@ class HorizonOptimizer:
     Args:
         blocks: a :class:`snopt.NeuralODE`, several, or a model that contains some.
         lr: learning rate η.
-        penalty: the weight c, or a function of T (a 0-d tensor) in torch operations. It is
-            added to the loss, which should be a mean over examples, so that c does not depend
-            on the batch size. The default is 6e-4 · 128, from the authors' scripts.
+        penalty: the weight c, or a function of T (a 0-d tensor) in torch operations. It is added to
+            the loss, which should be a mean over examples; c then does not depend on the batch
+            size. The default is 6e-4 · 128, from the authors' scripts.
         every: iterations between updates.
         policy: one of the names above, or a function.
         running_cost: ℓ(t, x, params), a number, if the cost has an integral over the path that is
@@ -146,7 +146,7 @@ class HorizonOptimizer:
             raise ValueError(f"lr = {self.lr} must be positive and finite")
         if not callable(self.penalty) and not 0 <= self.penalty < math.inf:
             raise ValueError(
-                f"penalty = {self.penalty} must not be negative; for another form pass a "
+                f"penalty = {self.penalty} must not be negative; for other penalties pass a "
                 "function of T"
             )
         if int(self.every) != self.every or self.every < 1:
@@ -229,7 +229,7 @@ class HorizonOptimizer:
         step = self.lr * policy_function(self.policy)(Q_T, Q_TT, feedback)
         change = -step / (T - block.t0)
         if not math.isfinite(change):
-            return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} give no finite step")
+            return self._skip(i, f"Q_T = {Q_T:g} and Q_TT = {Q_TT:g} do not give a finite step")
         block.horizon = self.bounds.move(T, block.t0, change)
         self.counts.updates += 1
         self.history.append(Record(self.counts.iterations, i, block.horizon, Q_T, Q_TT, feedback))
@@ -253,8 +253,8 @@ class HorizonOptimizer:
         """Restore a state, on any device; training continues as if uninterrupted."""
         if len(state["blocks"]) != len(self.blocks):
             raise ValueError(
-                f"the state is of {len(state['blocks'])} blocks, this object has "
-                f"{len(self.blocks)}: create it with the blocks it was saved with"
+                f"the state has {len(state['blocks'])} blocks, but this object has "
+                f"{len(self.blocks)}: create it with the same blocks"
             )
         self.lr = state["lr"]
         self.counts = Counts(**state["counts"])
@@ -270,7 +270,7 @@ class HorizonOptimizer:
         return {"own": own, "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A copy listens to its own blocks.
+        # A copy measures its own blocks.
         vars(self).update(state["own"])
         self._attach()
         self.load_state_dict(state["state"])

@@ -34,7 +34,7 @@ def feedback(Q_T: float, Q_TT: float, Q_Tu_du: float) -> float:
     r"""Return :math:`\delta T = (Q_T + Q_{Tu}\delta\theta) / |Q_{TT}|`, second-order feedback.
 
     Q_T was measured before the parameters changed by δθ; to first order it is now
-    :math:`Q_T + Q_{Tu} \delta\theta`. The absolute value makes the step descend also where the
+    :math:`Q_T + Q_{Tu} \delta\theta`. The absolute value makes the step a descent step even if the
     curvature is negative.
 
     Example:
@@ -72,7 +72,7 @@ POLICIES: dict[str, PolicyFunction] = {
 
 
 def policy_function(policy: Policy | PolicyFunction) -> PolicyFunction:
-    """Look up a policy by name; a function of Q_T, Q_TT and Q_Tu δθ is returned as it is.
+    """Return a policy by name; a function of Q_T, Q_TT and Q_Tu δθ is returned unchanged.
 
     Example:
         >>> policy_function("newton")(1.0, 2.0, 0.0)
@@ -105,8 +105,8 @@ class Bounds:
         """Raise ``InvalidTimes`` if an initial horizon is out of bounds."""
         if not self.minimum <= abs(T - t0) <= self.maximum:
             raise InvalidTimes(
-                f"horizon = {T:g} is {abs(T - t0):g} away from t0 = {t0:g}, but must stay between "
-                f"{self.minimum:g} and {self.maximum:g}: move it, or change minimum or maximum"
+                f"horizon = {T:g} has length {abs(T - t0):g} from t0 = {t0:g}; it must be between "
+                f"minimum = {self.minimum:g} and maximum = {self.maximum:g}; change one of them"
             )
 
     def move(self, T: float, t0: float, change: float) -> float:

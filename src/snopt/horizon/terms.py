@@ -111,8 +111,8 @@ def horizon_terms(
 ) -> HorizonTerms:
     r"""Solve the boxed ODEs: Q_T, Q_TT, Q_Tx, Q_Tu of ``eq:T-ode`` at t0.
 
-    This is a reference in which a batch is one state. :class:`snopt.HorizonOptimizer` needs none
-    of these solves.
+    This is a reference implementation in which a batch is one state.
+    :class:`snopt.HorizonOptimizer` does not need these solves.
 
     Args:
         field: F, a module with ``forward(t, x)``; u are its parameters.
@@ -122,7 +122,7 @@ def horizon_terms(
         running_cost: :math:`\ell(t, x, params)`.
         penalty: P: the weight c of the quadratic, or a function of T.
         terminal: Φ_xx: the ``"hessian"`` of the cost, or ``"gradient"`` for Φ_x Φ_xᵀ.
-        exact: keep the derivatives of F and ℓ that the paper leaves out.
+        exact: keep the derivatives of F and ℓ that the paper neglects.
         **solver: as for :func:`snopt.differential_programming`.
 
     Example:
@@ -158,7 +158,7 @@ def horizon_terms(
 def _at_horizon(
     problem: FlatProblem, x1: Tensor, penalty: Penalty, terminal: Terminal, exact: bool
 ) -> HorizonTerms:
-    """The table of the module's docstring."""
+    """Return the values at T from the table in the module's docstring."""
     t, u = problem.time(problem.t1), problem.u
     P_T, P_TT = penalty_slopes(penalty, problem.t1, problem.t0)
     Phi_x: Callable[[Tensor], Tensor] = torch.func.grad(problem.terminal)

@@ -1,4 +1,4 @@
-"""Kronecker curvature: what a layer is, the recording of its calls, and factors along the path."""
+"""Kronecker curvature: views of layers, recorded calls, and factors along the path."""
 
 from snopt.kronecker.calls import Call, Tap, recorded_calls
 from snopt.kronecker.composite import composite_of
@@ -16,6 +16,7 @@ from snopt.kronecker.registry import (
     register_layer,
     view_of,
 )
+from snopt.kronecker.sampling import Seen
 from snopt.kronecker.sums import IterationSums, Slot
 from snopt.kronecker.view import LayerView
 
@@ -32,6 +33,7 @@ __all__ = [
     "LayerView",
     "LinearView",
     "Recording",
+    "Seen",
     "Slot",
     "Tap",
     "check_view",

@@ -19,19 +19,19 @@ _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 def attention_matrices(module: nn.MultiheadAttention) -> dict[str, str]:
-    """Name the matrices; none with dropout, whose mask is not known afterwards."""
+    """Return the names of the matrices; none with dropout, whose mask is not known afterwards."""
     if module.dropout:
         return {}
     if module._qkv_same_embed_dim:
         return {"in_proj_weight": "in_proj_bias", "out_proj.weight": "out_proj.bias"}
-    # The bias of the three is one parameter, which no view of one matrix can cover.
+    # The three matrices share one bias parameter, which no view of a single matrix can cover.
     return {**{f"{w}_proj_weight": "" for w in "qkv"}, "out_proj.weight": "out_proj.bias"}
 
 
 def attention_readings(
     module: nn.MultiheadAttention, arguments: Arguments, gradients: Gradients
 ) -> list[Reading]:
-    """Evaluate the attention again, apart from the projections, and pull gradients back."""
+    """Recompute the attention without the projections, and pull gradients back."""
     dtype = module.out_proj.weight.dtype
     options = _options(module, arguments)
     z = [options.pop(name) for name in ("query", "key", "value")]
@@ -58,7 +58,7 @@ def attention_readings(
 
 
 def _options(module: nn.MultiheadAttention, arguments: Arguments) -> dict[str, Any]:
-    """The call's arguments by name; inputs and masks in the precision of the weights."""
+    """Return the call's arguments by name; inputs and masks in the precision of the weights."""
     given = _SIGNATURE.bind(None, *arguments[0], **arguments[1])
     given.apply_defaults()
     dtype = module.out_proj.weight.dtype
@@ -70,7 +70,7 @@ def _options(module: nn.MultiheadAttention, arguments: Arguments) -> dict[str, A
 
 
 def _projected(module: nn.MultiheadAttention, z: list[Tensor]) -> list[Tensor]:
-    """Queries, keys and values as leaves of a graph."""
+    """Return queries, keys and values as leaves of a graph."""
     if module._qkv_same_embed_dim:
         weights = module.in_proj_weight.chunk(3)
     else:
@@ -85,7 +85,7 @@ def _projected(module: nn.MultiheadAttention, z: list[Tensor]) -> list[Tensor]:
 def _attention(
     module: nn.MultiheadAttention, products: list[Tensor], options: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    """torch's own attention between identity projections: masks and options are its business."""
+    """Call torch's attention with identity projections; torch handles masks and options."""
     query, key, value = products
     eye = torch.eye(module.embed_dim, dtype=query.dtype, device=query.device)
     return functional.multi_head_attention_forward(
@@ -97,9 +97,9 @@ def _attention(
 
 
 def _stacked(z: list[Tensor], g: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Rows of the three projections as ``[3, batch, shared, features]``; see StackedView.
+    """Return rows of the three projections as ``[3, batch, shared, features]``; see StackedView.
 
-    Where there are fewer queries than keys, or the other way round, rows of zeros fill the gap.
+    If the numbers of queries and keys differ, rows of zeros fill the gap.
     """
     length = max(x.shape[1] for x in z)
     z, g = (

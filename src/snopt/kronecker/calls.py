@@ -1,17 +1,16 @@
 """Calls of a layer, and the tensors in them.
 
-Hooks are on a layer only while something is being recorded; at all other times the model
-is exactly as its author left it. There are two ways to record:
+A layer has hooks only during a recording; otherwise the model is unchanged. There are two ways to
+record:
 
-* :func:`recorded_calls` inside a solve: the caller evaluates the vector field once more at a
-  quadrature node, and receives every call of a layer during that evaluation. Evaluations of the
-  solver itself happen outside the context and are not recorded.
-* :class:`Tap` outside a solve: each call of a layer in training mode with gradients
-  enabled counts once, when the gradient of its outputs arrives. A call whose output is
-  never differentiated, or is differentiated only inside a differentiable inner pass
-  (``create_graph=True``: gradient penalties, divergences), does not count, nor does a call that
-  a solver makes (:data:`snopt.base.isolation.solver`): there are as many as its steps have
-  stages. The tap says why a call did not count.
+* :func:`recorded_calls` inside a solve: the caller evaluates the vector field again at a quadrature
+  node, and receives every call of a layer during that evaluation. Evaluations by the solver happen
+  outside the context and are not recorded.
+* :class:`Tap` outside a solve: each call of a layer in training mode with gradients enabled counts
+  once, when the gradient of its outputs arrives. A call whose output is never differentiated, or is
+  differentiated only inside a differentiable inner pass (``create_graph=True``: gradient penalties,
+  divergences), does not count. Calls by a solver (:data:`snopt.base.isolation.solver`), one per
+  stage, do not count either. The tap reports why a call did not count.
 """
 
 from __future__ import annotations
@@ -54,10 +53,9 @@ class Call:
 
     Attributes:
         name: the layer's name.
-        arguments: what it was called with, detached.
-        outputs: where in the graph its outputs are; None for one that needs no gradient. The
-            edges, not the tensors: an activation working in place would turn a tensor into its
-            own output.
+        arguments: the arguments of the call, detached.
+        outputs: the graph edges of its outputs; None for one that needs no gradient. Edges and not
+            tensors, because an in-place activation would change the tensor.
     """
 
     name: str
@@ -66,7 +64,7 @@ class Call:
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """Walk the tensors of nested tuples, lists, dictionaries and dataclasses.
+    """Yield the tensors in nested tuples, lists, dictionaries and dataclasses.
 
     Example:
         >>> [part.shape[0] for part in tensors_in(([torch.ones(2)], {"mask": torch.ones(3)}, "x"))]
@@ -93,7 +91,7 @@ def leading_size(value: object) -> int:
         value: arguments, in nested containers.
 
     Returns:
-        The number of examples; 0 if unknown.
+        the number of examples; 0 if unknown.
 
     Example:
         >>> t, x = torch.linspace(0, 1, 50), torch.zeros(128, 2)
@@ -106,7 +104,7 @@ def leading_size(value: object) -> int:
 
 
 def training_call(module: nn.Module) -> bool:
-    """Return whether a call that happens now is part of training, and not made by a solver."""
+    """Return whether the current call is part of training and not made by a solver."""
     return _why_not(module) is None
 
 
@@ -196,7 +194,7 @@ class Tap(Inert):
 
     @uncompiled
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: object) -> object:
-        """Watch one call of the layer."""
+        """Report one call of the layer when its gradients arrive."""
         reason = _why_not(module)
         if reason is not None:
             self.miss(reason)
@@ -205,10 +203,10 @@ class Tap(Inert):
         report, miss, arguments = self.report, self.miss, _detached((args, kwargs))
 
         def arrived(*gradients: Tensor | None) -> None:
-            # Gradients are enabled during a backward pass only if it is itself to be
-            # differentiated; its values belong to an inner derivative, not to the loss.
+            # Gradients are enabled in a backward pass only with create_graph=True. Its values then
+            # belong to an inner derivative, not to the loss.
             if torch.is_grad_enabled():
-                miss("differentiated with create_graph=True only, in an inner derivative")
+                miss("differentiated only with create_graph=True, in an inner derivative")
             else:
                 report(arguments, [None if g is None else g.detach() for g in gradients])
 
@@ -222,8 +220,8 @@ class Tap(Inert):
 class _Watched(torch.autograd.Function):
     """Copies of a call's outputs, at which their gradients arrive together.
 
-    A hook on the outputs themselves would not do: where one is computed from another (the two
-    states of an LSTM cell), the gradient of the second includes that of the first.
+    A hook on the outputs themselves would be wrong: if output a is computed from output b (the two
+    states of an LSTM cell), the gradient of b includes that of a.
     """
 
     @staticmethod
@@ -239,11 +237,11 @@ class _Watched(torch.autograd.Function):
 
 
 def _why_not(module: nn.Module) -> str | None:
-    """Why a call happening now does not count; None if it does."""
+    """Return why the current call does not count; None if it does."""
     if solver.depth:
         return (
-            "called only in a solve by snopt.odeint; make SNOpt with fields=[field] and solve with "
-            "observer=optimizer.observer(field)"
+            "called only in a solve by snopt.odeint; create SNOpt with fields=[field] and pass "
+            "observer=optimizer.observer(field) to the solve"
         )
     if not module.training:
         return "called in evaluation mode only"

@@ -1,9 +1,9 @@
 """Layers with several matrices: recurrent cells, recurrent layers, attention.
 
-torch evaluates such a layer as a whole, so that no hook sees what multiplies each of its matrices.
-After a call has been differentiated, the layer is evaluated once more from the same inputs, apart
-from the model, with every product by a matrix written out, and the gradients of the layer's outputs
-are pulled back to these products.
+torch evaluates such a layer as a whole, so no hook sees the inputs of each matrix. After a call has
+been differentiated, the layer is therefore evaluated again from the same inputs, outside the model,
+with every matrix product written out. The gradients of the layer's outputs are pulled back to these
+products.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Composite:
     Attributes:
         matrices: names of a layer's matrices, each with the name of its bias ("" if it has none).
             Empty if the layer cannot be read.
-        readings: what each matrix saw in a call, from the arguments and output gradients.
+        readings: function from arguments and output gradients of a call to the readings of each
+            matrix.
         recurrent: whether it is a recurrent cell or layer.
     """
 
@@ -65,7 +66,7 @@ COMPOSITES: dict[type[nn.Module], Composite] = {
 
 
 def composite_of(module: nn.Module) -> Composite | None:
-    """Return how a layer is read; None if it is not composite or has a forward of its own.
+    """Return how a layer is read; None if it is not composite or overrides ``forward``.
 
     Example:
         >>> composite_of(nn.GRUCell(2, 2)) is not None, composite_of(nn.Linear(2, 2))
@@ -78,12 +79,12 @@ def composite_of(module: nn.Module) -> Composite | None:
 
 
 def readings_of(module: nn.Module, arguments: Arguments, gradients: Gradients) -> list[Reading]:
-    """Return what each matrix of a layer saw in a call.
+    """Return the readings of each matrix of a layer in a call.
 
     Args:
         module: the layer.
-        arguments: what it was called with.
-        gradients: of its outputs.
+        arguments: the arguments of the call.
+        gradients: gradients of its outputs.
 
     Example:
         >>> import torch

@@ -1,13 +1,13 @@
 """Convolutions of one, two and three dimensions in the canonical layout.
 
-A convolution is a linear layer applied to the patch under the kernel at each output
-position: features are ``in channels × kernel positions``, ``shared`` counts output
-positions (the layout of KFC, Grosse and Martens 2016).
+A convolution is a linear layer applied to the patch under the kernel at each output position.
+Features are ``in channels × kernel positions``, and ``shared`` counts output positions (the layout
+of KFC, Grosse and Martens 2016).
 
-Seen axis by axis instead, its weight ``[out, in, kernel]`` has three modes. The factor of the
-input channels and that of the kernel positions are the two partial traces of KFC's input
-factor, so that a layer of 64 channels and 16 kernel positions needs
-eigendecompositions of size 64 and 16 where KFC's is 1,024.
+In the form ``"per_axis"`` its weight ``[out, in, kernel]`` has three modes. The factors of the
+input channels and of the kernel positions are the two partial traces of KFC's input factor. A layer
+of 64 channels and 16 kernel positions then needs eigendecompositions of size 64 and 16; that of KFC
+has size 1,024.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PART = 2**20
 
 
 def pad_input(module: Conv, z: Tensor) -> Tensor:
-    """Pad the input as the layer itself would: zeros, or its padding mode.
+    """Pad the input as the layer does: with zeros, or in its padding mode.
 
     Example:
         >>> conv = nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular")
@@ -47,7 +47,7 @@ def pad_input(module: Conv, z: Tensor) -> Tensor:
 
 
 def _padding(module: Conv) -> list[tuple[int, int]]:
-    """Pixels added before and after, axis by axis."""
+    """Return the pixels added before and after each axis."""
     # torch stores the amounts per side, last dimension first, also for padding="same".
     amounts: list[int] = module._reversed_padding_repeated_twice
     return list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
@@ -105,18 +105,18 @@ class ConvView(LayerView):
         """Lay the patches out as ``[groups, batch, positions, in · kernel (+ 1)]``."""
         z = pad_input(self.module, self._batched(z)).unflatten(1, (self.groups, -1))
         cut, ndim = windows(z, self.axes), len(self.axes)
-        # From [batch, groups, channels, *positions, *kernel]: features first, so that the only copy
-        # reads contiguous pixels.
+        # From [batch, groups, channels, *positions, *kernel]. Features come first, because the only
+        # copy then reads contiguous pixels.
         places, kernel = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
         cut = cut.permute(1, 2, *kernel, 0, *places)
         features, one = self.channels * self.kernel, int(self.bias and self.form == "kfc")
         out = z.new_empty(self.groups, features + one, *cut.shape[2 + ndim :])
         out[:, :features].unflatten(1, cut.shape[1 : 2 + ndim]).copy_(cut)
-        out[:, features:] = 1  # what a bias multiplies
+        out[:, features:] = 1  # the constant feature of the bias
         return out.flatten(3).permute(0, 2, 3, 1)
 
     def inputs_in_parts(self, z: Tensor) -> Iterator[Tensor]:
-        """Lay the patches out a few examples at a time, so that they fit a cache."""
+        """Lay the patches out a few examples at a time; a part fits into a cache."""
         z = self._batched(z)
         pixels = pad_input(self.module, z[:1]).shape[2:]
         places = [axis.positions(n) for axis, n in zip(self.axes, pixels, strict=True)]
@@ -132,19 +132,19 @@ class ConvView(LayerView):
     def channel_gram(self, z: Tensor) -> Tensor:
         """Sum z zᵀ over examples, positions and kernel entries: ``[groups, in, in]``.
 
-        Equal to contracting the kernel index of the patches' Gram matrix, without cutting
-        patches: a pixel counts as often as patches cover it.
+        Equal to contracting the kernel index of the patches' Gram matrix, without forming patches:
+        each pixel is weighted by the number of patches that cover it.
         """
         x, counts = self._covered(self._batched(z))
         pixels = x.flatten(2).unflatten(1, (self.groups, -1)).permute(1, 2, 0, 3)
-        # Half of the count on either side, so that one copy serves both.
+        # Both sides are scaled by the root of the count and share one copy.
         rows = pixels.clone(memory_format=torch.contiguous_format).mul_(counts.sqrt().flatten())
         rows = rows.flatten(2)
         gram: Tensor = rows @ rows.mT
         return gram
 
     def _covered(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels that are not zero by padding, and how many patches cover each."""
+        """Return the pixels that are not padding zeros, and how many patches cover each."""
         amounts = _padding(self.module)
         lengths = [n + low + high for n, (low, high) in zip(z.shape[2:], amounts, strict=True)]
         if self.module.padding_mode != "zeros":

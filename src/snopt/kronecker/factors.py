@@ -1,8 +1,8 @@
-"""Kronecker factors of one layer: from one call's rows to averaged, readable matrices.
+"""Kronecker factors of one layer: computed per call, summed over time, averaged.
 
 Rows are in the canonical layout of :mod:`snopt.kronecker.view`, ``[groups, batch, shared,
 features]``. Write N for the batch, S for the shared positions of one call, and suppose the loss
-averages over the batch, so that the gradient of one example reaches the layer as g / N. The
+averages over the batch, so the gradient of one example reaches the layer as g / N. The
 factors of one call are normalised so that Ā ⊗ B̄ approximates the Gauss-Newton matrix of the
 *mean* loss:
 
@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 Sharing: TypeAlias = Literal["expand", "trace"]
-#: Examples that a sample has at least.
+#: Smallest number of examples in a sample.
 FEWEST = 8
 #: For each mode, the blocks ``[groups, b, b]`` on the diagonal of its factor.
 Modes: TypeAlias = list[list[Tensor]]
 
 
 def block_sizes(size: int, max_size: int) -> list[int]:
-    """Cut a mode that is too large for one factor into as few, nearly equal, blocks as fit.
+    """Split a mode that is too large for one factor into as few, nearly equal, blocks as possible.
 
     Args:
         size: size of the mode.
@@ -70,7 +70,7 @@ def gram_blocks(
     Args:
         x: rows ``[groups, rows, features]``.
         sizes: block sizes; their sum is ``features``.
-        scale: of the sums.
+        scale: factor of the sums.
         weight: w of each row, ``[groups, rows, 1]``.
 
     Example:
@@ -83,15 +83,15 @@ def gram_blocks(
 
 
 def _joined(x: Tensor) -> Tensor:
-    """Rows ``[groups, batch · shared, features]`` of the canonical layout.
+    """Return rows ``[groups, batch · shared, features]`` of the canonical layout.
 
-    A convolution's features are far apart in memory; a copy keeps their order.
+    The features of a convolution are not contiguous in memory; a copy keeps their order.
     """
     return x.flatten(1, 2) if x.stride(-1) == 1 else x.permute(0, 3, 1, 2).flatten(2).mT
 
 
 def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
-    """Sum lists of tensors, in place of the first."""
+    """Add lists of tensors to the first one, in place."""
     parts = iter(parts)
     total = next(parts)
     for part in parts:
@@ -110,7 +110,7 @@ def _diagonal_blocks(matrix: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def _accumulation(x: Tensor) -> Tensor:
-    """Half precision is summed in single precision."""
+    """Convert half precision to single precision for sums."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -123,19 +123,19 @@ def call_factors(
     sizes: Sequence[Sequence[int]] | None = None,
     inputs: bool = True,
 ) -> Modes:
-    """Factors of one call of a layer: A(t) and B(t) of eq. ``q-kfac`` when called in a field.
+    """Return the factors of one call of a layer: A(t) and B(t) of eq. ``q-kfac`` in a field.
 
     Args:
         view: the layer.
-        z: its input, as the layer saw it.
+        z: input of the layer.
         g: the gradient of the loss with respect to its output.
         sharing: how shared positions are weighted; see the module's table.
-        sizes: block sizes of each mode; one block each if not given.
-        inputs: whether to compute the input factors; False if these inputs have been counted
-            already, with another g.
+        sizes: block sizes of each mode; default one block each.
+        inputs: whether to compute the input factors; False if these inputs were already counted
+            with another g.
 
     Returns:
-        For each mode its blocks: B first, then A (or its two axis factors, each summed over the
+        the blocks of each mode: B first, then A (or its two axis factors, each summed over the
         other axis).
 
     Example:
@@ -167,18 +167,26 @@ def call_factors(
 
 
 def sampled_factors(
-    view: LayerView, z: Tensor, g: Tensor, *, sample: int | None, turn: int, **how: Any
+    view: LayerView,
+    z: Tensor,
+    g: Tensor,
+    *,
+    sample: int | None,
+    turn: int,
+    rows: float = 0.0,
+    **how: Any,
 ) -> Modes:
     """Estimate the factors of one call from evenly spaced examples, if these have many positions.
 
-    Rows of one position each are independent, and few enough: they are all used.
+    If examples have one position each, all are used.
 
     Args:
         view: the layer.
         z: its input.
         g: the gradient with respect to its output.
-        sample: rows per feature to use at least; None uses all.
-        turn: which of the evenly spaced sets to use; refreshes take turns.
+        sample: smallest number of rows per feature to use; None uses all.
+        turn: which of the evenly spaced sets to use; calls and refreshes take turns.
+        rows: known number of rows of all calls in the iteration.
         **how: see :func:`call_factors`.
 
     Example:
@@ -191,13 +199,14 @@ def sampled_factors(
     N, S = view.output_gradients(g).shape[1:3]
     every = 1
     if sample is not None and S > 1 and len(z) == len(g) == N:
-        every = max(1, min(N * S // (sample * max(view.mode_sizes)), N // FEWEST))
+        many = int(max(rows, N * S)) // (sample * max(view.mode_sizes))
+        every = max(1, min(many, N // FEWEST))
     if every == 1:
         return call_factors(view, z, g, **how)
     start = turn % every
     z, g = z[start::every], g[start::every]
     B, *A = call_factors(view, z, g, **how)
-    # Each example's gradient is divided by N, not by the number of examples that are used.
+    # Each example's gradient is divided by N, not by the number of sampled examples.
     return [[block.mul_((N / len(g)) ** 2) for block in B], *A]
 
 
@@ -207,7 +216,7 @@ class FactorSums:
 
     Attributes:
         modes: sums of weighted call factors, or None before the first.
-        duration: sum of the quadrature weights of the nodes where it was called.
+        duration: sum of the quadrature weights of the nodes where the layer was called.
     """
 
     modes: Modes | None = None
@@ -217,8 +226,8 @@ class FactorSums:
         """Add the factors of one call with its quadrature weight.
 
         Returns:
-            Whether they were finite. Otherwise they are skipped, so that one overflow (a loss
-            scale too high, a diverging solve) does not spoil the sums.
+            whether they were finite. Factors that are not finite are skipped; one overflow (a loss
+            scale too high, a diverging solve) then does not invalidate the sums.
         """
         if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
             return False
@@ -253,8 +262,8 @@ class LayerFactors:
     def A(self) -> Tensor:
         """Factor of the inputs, ``[in, in]`` (or ``[groups, in, in]``).
 
-        For a convolution seen axis by axis it is the Kronecker product of the factor of the
-        channels and that of the kernel positions.
+        For a convolution in the form ``"per_axis"``, the Kronecker product of the factors of the
+        channels and of the kernel positions.
         """
         dense = [_dense(mode) for mode in self.modes[1:]]
         total = dense[0]
@@ -285,25 +294,25 @@ def unit_trace(blocks: list[Tensor]) -> list[Tensor]:
     """
     traces = [block.diagonal(dim1=-2, dim2=-1).sum(-1) for block in blocks]
     total = torch.stack(traces).sum(0)[:, None, None]
-    # An input that has only been zero so far has trace zero and stays zero.
+    # If all inputs were zero so far, the trace is zero and the factor stays zero.
     return [block.div_(torch.where(total > 0, total, 1.0)) for block in blocks]
 
 
 def finished(
     sums: FactorSums, *, calls: float, b_scale: float, sharing: Sharing
 ) -> LayerFactors | None:
-    """Turn sums over an iteration into factors, which take over their tensors.
+    """Turn sums over an iteration into factors; the factors reuse the tensors of the sums.
 
     Args:
         sums: the sums.
-        calls: how many batches the iteration had (gradient accumulation). The gradient of each of
-            k batches is scaled by 1/k, so that A is averaged and B multiplied.
+        calls: number of batches in the iteration (gradient accumulation). The gradient of each of k
+            batches is scaled by 1/k, so A is averaged and B multiplied.
         b_scale: further scale of B: 1 / (t1 - t0) for layers of a vector field, the scaled
             Gauss-Newton terminal condition of the paper's Remark; 1/N² where the loss is a sum.
         sharing: how shared positions were weighted.
 
     Returns:
-        The factors, or None if there were no calls.
+        the factors, or None if there were no calls.
     """
     if sums.modes is None:
         return None

@@ -27,7 +27,7 @@ def rows(x: Tensor) -> Tensor:
     """
     if x.dim() == 1:
         return x.reshape(1, 1, 1, -1)
-    # The product is written out: -1 is ambiguous when the batch is empty.
+    # The product is explicit because -1 is ambiguous if the batch is empty.
     return x.reshape(1, x.shape[0], x.shape[1:-1].numel(), x.shape[-1])
 
 
@@ -87,7 +87,7 @@ class MatrixView(LinearView):
     Args:
         module: the layer.
         weight: name of the matrix, ``[out, in]``.
-        bias_name: name of its bias; None if it has none, or is not to be covered.
+        bias_name: name of its bias; None if it has none or the view does not cover it.
 
     Example:
         >>> MatrixView(nn.GRUCell(2, 3), "weight_ih", "bias_ih").mode_sizes
@@ -101,15 +101,15 @@ class MatrixView(LinearView):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """The matrix, then its bias if it is covered."""
+        """Return the matrix, then its bias if it is covered."""
         return tuple(attrgetter(name)(self.module) for name in self._names)
 
 
 class StackedView(MatrixView):
-    """Matrices of equal shape one upon the other, each with inputs of its own.
+    """Stacked matrices of equal shape, each with its own inputs.
 
-    Inputs and output gradients arrive as ``[matrices, batch, shared, features]``, the inputs with
-    the constant feature of a bias, so that rows which only fill a gap can be zero.
+    Inputs and output gradients have shape ``[matrices, batch, shared, features]``. The inputs
+    contain the constant feature of a bias, so padding rows can be zero.
 
     Example:
         >>> view = StackedView(nn.MultiheadAttention(4, 2), "in_proj_weight", None, 3)

@@ -1,14 +1,14 @@
-"""Weight- and spectral-normalised layers: what is preconditioned, and by which factors.
+"""Weight- and spectral-normalised layers: the preconditioned matrix and its factors.
 
 The weight W of such a layer is computed from a trained matrix V of the same shape:
 
     weight_norm     W_i = s_i V_i,   s_i = g_i / ‖V_i‖     (row by row)
     spectral_norm   W = s V,         s = 1 / σ(V)
 
-so that dL/dV = s (dL/dW - P), where P removes the part of the gradient that changes the norm only.
-P is neglected: with it the curvature of V is not a Kronecker product. What remains is the curvature
-of a plain layer whose output gradients are multiplied by s. The view covers V; g and the bias,
-whose gradients s does not scale, are left to the optimizer's fallback.
+Then dL/dV = s (dL/dW - P), where P removes the part of the gradient that only changes the norm. P
+is neglected, because the curvature of V would not be a Kronecker product otherwise. The result is
+the curvature of a plain layer whose output gradients are multiplied by s. The view covers V. The
+optimizer's fallback trains g and the bias, whose gradients are not scaled by s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["is_normalised", "matrix_of", "row_scale"]
 
 
 def _parametrization(module: nn.Module) -> tuple[parametrize.ParametrizationList, nn.Module] | None:
-    """The weight's only parametrisation, and its list; None if there is none or several."""
+    """Return the weight's only parametrisation, and its list; None if there is none or several."""
     if not parametrize.is_parametrized(module, "weight"):
         return None
     found: parametrize.ParametrizationList = module.parametrizations["weight"]  # type: ignore[index, assignment]
@@ -29,7 +29,7 @@ def _parametrization(module: nn.Module) -> tuple[parametrize.ParametrizationList
 
 
 def matrix_of(module: nn.Module) -> nn.Parameter | None:
-    """Return the trained matrix of a layer: its weight, or that which its weight is computed from.
+    """Return the trained matrix of a layer: its weight, or the matrix that the weight derives from.
 
     Returns:
         None if the weight is computed in another way than by ``weight_norm(dim=0)`` or
@@ -53,7 +53,7 @@ def matrix_of(module: nn.Module) -> nn.Parameter | None:
 
 
 def is_normalised(module: nn.Module) -> bool:
-    """Tell whether a layer's weight is computed from its trained matrix."""
+    """Return whether a layer's weight is computed from its trained matrix."""
     return module._parameters.get("weight") is None and matrix_of(module) is not None
 
 
@@ -76,6 +76,6 @@ def row_scale(module: nn.Module) -> Tensor | None:
     if isinstance(kind, parametrizations._WeightNorm):
         g: Tensor = weights.original0  # type: ignore[assignment]
         return (g / torch.norm_except_dim(V, 2, 0)).flatten()
-    # The buffers, not the weight: reading the weight would advance the power iteration.
+    # Read the buffers, because reading the weight would advance the power iteration.
     sigma = torch.dot(kind._u, V.flatten(1) @ kind._v)  # type: ignore[arg-type, operator]
     return (1 / sigma).expand(V.shape[0])

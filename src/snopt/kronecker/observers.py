@@ -1,7 +1,7 @@
 """Several observers on one block.
 
 A block has one observer. Two optimizers on one model, or an optimizer and an observer of the user,
-share the block: each joins when it wants to receive nodes, and leaves afterwards.
+share the block: each joins to receive nodes, and leaves afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Observers(Inert):
         quadrature: their quadrature rule.
 
     Raises:
-        ValueError: if the members have different quadrature rules.
+        ValueError: the members have different quadrature rules.
     """
 
     def __init__(self, *members: NodeObserver) -> None:
@@ -35,9 +35,9 @@ class Observers(Inert):
         for member in members:
             if member.quadrature != self.quadrature:
                 raise ValueError(
-                    f"two observers of one block have the rules {self.quadrature} and "
-                    f"{member.quadrature}, and a solve has one set of nodes: give both optimizers "
-                    "the same KroneckerOptions(quadrature=...)"
+                    f"two observers of one block have different quadrature rules, "
+                    f"{self.quadrature} and {member.quadrature}, but a solve has one set of nodes; "
+                    "pass the same KroneckerOptions(quadrature=...) to both optimizers"
                 )
 
     def observe(self, t: Tensor, weight: float, x: State, Q_x: State, *context: Context) -> None:
@@ -68,7 +68,7 @@ def join(block: Any, observer: NodeObserver) -> None:
 def leave(block: Any, observer: NodeObserver) -> None:
     """Remove an observer from a block."""
     rest = [member for member in _members(block) if member is not observer]
-    # A new group, not the old one changed: a solve whose backward pass is still to come keeps it.
+    # Create a new group: solves that wait for their backward pass keep the old one.
     block.observer = Observers(*rest) if len(rest) > 1 else next(iter(rest), None)
 
 

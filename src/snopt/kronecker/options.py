@@ -17,7 +17,7 @@ Reduction = Literal["mean", "sum"]
 
 
 def _two_nodes_per_step() -> Any:
-    # Any: a frozen dataclass does not count as having the protocol's settable attribute.
+    # Any, because a frozen dataclass lacks the protocol's settable attribute.
     return PerStep()
 
 
@@ -28,25 +28,27 @@ class KroneckerOptions:
     Attributes:
         conv: convolutions as ``"kfc"`` (one factor for input channels and kernel positions
             together, as in the paper) or ``"per_axis"`` (a small factor for each of the two).
-        sharing: how positions that share weights are weighted: ``"expand"`` alike (KFC), or
-            ``"trace"`` by each other's norms (trace-restricted; not with ``"per_axis"``).
-        terminal: Q_xx(t1): ``"gradient"`` (the paper's, rank one and free), ``"ggn"`` (exact
-            factors) or ``"sampled"`` (one draw). The last two cost extra backward passes, on
-            refresh iterations only.
+        sharing: how positions that share weights are weighted: ``"expand"`` equally (KFC), or
+            ``"trace"`` by the norms of input and gradient (trace-restricted; not with
+            ``"per_axis"``).
+        terminal: Q_xx(t1): ``"gradient"`` (as in the paper, rank one and free), ``"ggn"`` (exact
+            factors) or ``"sampled"`` (one random draw). The last two need extra backward passes on
+            refresh iterations.
         loss: the loss function of the model's outputs, needed for ``"ggn"`` and ``"sampled"``.
         reduction: whether the loss is a mean or a sum over the batch.
-        batch_size: examples in one batch of one process. None takes it from the model's call: the
-            leading size of the first floating-point tensor of two or more axes among its
-            arguments. If the model is not called itself, or has no such argument, it is the
-            largest leading size of a layer's output or the state of a solve.
+        batch_size: examples in one batch of one process. None reads it from the model's call: the
+            leading size of the first floating-point argument with two or more axes. If the model is
+            not called, or has no such argument, it is the largest leading size of a layer's output
+            or of the state of a solve.
         recurrent: whether to cover recurrent cells and layers.
         quadrature: where along a solve factors are evaluated: ``PerStep(2)`` Gauss nodes in each
             accepted step, or ``UniformGrid(100)`` as the paper does.
-        sample: rows per feature from which a factor is formed, of layers that see several positions
-            per example. A convolution has one row per output position, often far more than its
-            factors need; then evenly spaced examples of the batch are used, other ones at each
-            refresh. None uses all, as the paper does.
-        averaging: weight of the old factors when new ones arrive; 0 forgets them.
+        sample: rows per feature that form a factor in one iteration. If the previous refresh
+            counted more, a part is used, a different one at each refresh: evenly spaced solves (at
+            least 8) or evenly spaced nodes (at least 16), and evenly spaced examples (at least 8)
+            for layers with several positions per example, such as convolutions. None uses all, as
+            the paper does.
+        averaging: weight of the old factors at a refresh; 0 discards them.
         max_size: the largest block of a factor. A larger factor is kept as blocks on its
             diagonal, and a warning names the layer. No layer of the paper's models is that large.
 
@@ -72,7 +74,7 @@ class KroneckerOptions:
     max_size: int = 2048
 
     def __post_init__(self) -> None:
-        """Check every choice once."""
+        """Validate all options."""
         choices: dict[str, Any] = {
             "conv": ConvForm,
             "sharing": Sharing,
@@ -91,8 +93,8 @@ class KroneckerOptions:
             )
         if self.conv == "per_axis" and self.sharing == "trace":
             raise ValueError(
-                "sharing='trace' is not defined for conv='per_axis', whose factors are partial "
-                "traces themselves; use conv='kfc' or sharing='expand'"
+                "sharing='trace' is not defined for conv='per_axis', whose factors are already "
+                "partial traces; use conv='kfc' or sharing='expand'"
             )
         if not 0 <= self.averaging < 1:
             raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")

@@ -1,4 +1,4 @@
-"""What one matrix of a layer saw in a call.
+"""Readings: inputs and output gradients of one matrix of a layer in a call.
 
 A *reading* of a matrix W is its name, and rows z and g with
 
@@ -22,11 +22,11 @@ Reading: TypeAlias = tuple[str, Tensor, Tensor]
 
 
 class CannotRead(Exception):
-    """A call of a kind that is not read; the message says which."""
+    """A call that cannot be read; the message says why."""
 
 
 def pulled(outputs: Sequence[Tensor], gradients: Gradients, at: list[Tensor]) -> list[Tensor]:
-    """Pull gradients of outputs back to tensors that they were computed from; zero if unused."""
+    """Pull gradients of outputs back to the tensors ``at``; zero for unused tensors."""
     pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, gradients, strict=True) if g is not None]
     found = torch.autograd.grad(
         [output for output, _ in pairs], at, [g for _, g in pairs], allow_unused=True

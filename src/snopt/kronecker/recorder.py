@@ -1,11 +1,11 @@
-"""Kronecker curvature of a model, recorded while it is being differentiated.
+"""Kronecker curvature of a model, recorded during the backward pass.
 
     Ā_n = ∫ z zᵀ dt,    B̄_n = ∫ g gᵀ dt,    g = (∂F/∂h_n)ᵀ Q_x        (eq. ``q-kfac``, R = 1)
 
-Inside a vector field, a :class:`FieldObserver` receives quadrature nodes on the path, evaluates
-the field once more at each with recording on, and pulls Q_x back through it. Outside, each
-training call of a layer counts once: ordinary K-FAC. A :class:`KroneckerRecorder` knows the layers
-and opens a :class:`snopt.kronecker.recording.Recording` for each refresh iteration.
+Inside a vector field, a :class:`FieldObserver` receives quadrature nodes on the path, evaluates the
+field again at each node while recording, and pulls Q_x back through it. Outside, each training call
+of a layer counts once, as in ordinary K-FAC. A :class:`KroneckerRecorder` holds the layers and
+opens a :class:`snopt.kronecker.recording.Recording` for each refresh iteration.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from snopt.kronecker.calls import recorded_calls
 from snopt.kronecker.factors import block_sizes
 from snopt.kronecker.options import KroneckerOptions
 from snopt.kronecker.recording import Block, Recording
+from snopt.kronecker.sampling import Seen
 from snopt.kronecker.sums import Slot
 
 __all__ = ["FieldObserver", "KroneckerRecorder"]
@@ -33,11 +34,12 @@ __all__ = ["FieldObserver", "KroneckerRecorder"]
 class FieldObserver(Inert):
     """Records the layers of one vector field at quadrature nodes.
 
-    It does nothing while its recorder has no open recording, or is deleted.
+    It does nothing if its recorder has no open recording or was deleted.
 
     Attributes:
-        quadrature: where along the path the nodes are.
+        quadrature: the rule that places the nodes.
         layers: the layers it records, by name.
+        solve_weight: weight of the solves that it observes.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class FieldObserver(Inert):
         quadrature: Quadrature,
     ) -> None:
         self.quadrature = quadrature
+        self.solve_weight = 1.0
         self._recorder = weakref.ref(recorder)
         self._field = vector_field
         self.layers = dict(layers)
@@ -66,6 +69,12 @@ class FieldObserver(Inert):
         recording = None if recorder is None else recorder.recording
         if recording is None or not recording.listening:
             return
+        recording.observed.update(self.layers)
+        path = recording.path_of(self)
+        if path is not None:
+            if not path.takes_node(self.solve_weight):
+                return
+            weight *= self.solve_weight * path.nodes.weight
         with preserving(self._field, t.device), torch.enable_grad():
             x = _leaf(x)
             with recorded_calls(self.layers) as calls:
@@ -75,7 +84,6 @@ class FieldObserver(Inert):
             for value, adjoint in zip(leaves(dx), leaves(Q_x), strict=True)
             if value.requires_grad
         ]
-        recording.observed.update(self.layers)
         if not calls or not pairs:
             return
         values, adjoints = zip(*pairs, strict=True)
@@ -88,24 +96,26 @@ class FieldObserver(Inert):
 
 
 def _leaf(state: State) -> State:
-    """Detach a state; its tensors require gradients, as code for divergences needs."""
+    """Detach a state; its tensors require gradients, for fields that compute divergences."""
     if isinstance(state, Tensor):
         return state.detach().requires_grad_()
     return tuple(_leaf(part) for part in state)
 
 
 class KroneckerRecorder:
-    """Knows a model's covered layers and records them on demand.
+    """Records the covered layers of a model on demand.
 
     Args:
         model: the model.
         slots: weights to record, by name.
         blocks: the model's blocks.
         options: how factors are formed.
+        seen: counts of an earlier recording.
 
     Attributes:
-        slots: as given.
-        options: as given.
+        slots: see above.
+        options: see above.
+        seen: see above; set it after a recording was used.
         sizes: block sizes of each slot's modes.
         recording: the open recording, or None.
     """
@@ -116,8 +126,10 @@ class KroneckerRecorder:
         slots: Mapping[str, Slot],
         blocks: list[Block],
         options: KroneckerOptions,
+        seen: Seen | None = None,
     ) -> None:
         self._model = model
+        self.seen = seen or Seen()
         self.slots = dict(slots)
         self.options = options
         self.sizes = {
@@ -129,7 +141,7 @@ class KroneckerRecorder:
         self._observers = [(block, observer) for block, observer in observers if observer.layers]
 
     def observer(self, vector_field: nn.Module) -> FieldObserver:
-        """Make the observer of one vector field, for a solve.
+        """Return the observer of one vector field, for a solve.
 
         Args:
             vector_field: a module whose layers are among the slots.
@@ -142,17 +154,18 @@ class KroneckerRecorder:
         return FieldObserver(self, vector_field, mine, self.options.quadrature)
 
     def arm(self, seed: int = 0) -> Recording:
-        """Open a recording: the coming iteration is a refresh.
+        """Open a recording for the next iteration, which is a refresh.
 
         Args:
-            seed: of the draws of ``terminal="sampled"``; the global state is not touched.
+            seed: seed of the draws of ``terminal="sampled"`` (the global state is not changed);
+                also selects which solves, nodes and examples are used.
 
         Returns:
-            The recording; the open one if there is one.
+            the open recording, or a new one.
         """
         if self.recording is None:
             self.recording = Recording(
-                self._model, self.slots, self.sizes, self._observers, self.options, seed
+                self._model, self.slots, self.sizes, self._observers, self.options, seed, self.seen
             )
         return self.recording
 

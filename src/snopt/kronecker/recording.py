@@ -1,12 +1,12 @@
 """The recording of one iteration.
 
-A :class:`Recording` puts hooks on the model's layers and observers on its blocks, and sums what
-they report. Closing it removes them.
+A :class:`Recording` registers hooks on the model's layers and observers on its blocks, and sums
+what they report. Closing it removes them.
 
 **Which backward passes belong together.** The sums belong to the gradients in ``.grad``. Passes
 whose gradients accumulate there are batches of one iteration. A pass that finds no gradient there
-starts new sums: the gradient of the pass before was used by a step, or discarded, or an exception
-interrupted it. Only calls of the model that a gradient reaches are batches.
+starts new sums: the previous gradient was used by a step or discarded, or an exception interrupted
+the pass. A call of the model is a batch only if a gradient reaches it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ from snopt.kronecker.factors import sampled_factors
 from snopt.kronecker.observers import join, leave
 from snopt.kronecker.options import KroneckerOptions
 from snopt.kronecker.readings import CannotRead
+from snopt.kronecker.sampling import PathSample, Seen, path_sample
 from snopt.kronecker.sums import IterationSums, Slot
 from snopt.second_order.terminal import leaves_of, terminal_factors
 
@@ -45,8 +46,15 @@ __all__ = ["Block", "Recording"]
 Block = Any
 
 
+class PathObserver(NodeObserver, Protocol):
+    """An observer of the layers of a field; see :class:`snopt.kronecker.FieldObserver`."""
+
+    layers: dict[str, nn.Module]
+    solve_weight: float
+
+
 class Recording:
-    """Sums what layers and solves report until it is closed.
+    """Sums the reports of layers and solves until it is closed.
 
     Args:
         model: the model.
@@ -54,12 +62,15 @@ class Recording:
         sizes: block sizes of each slot's modes.
         observers: blocks, each with the observer of its field.
         options: how factors are formed.
-        seed: of the draws of ``terminal="sampled"``; the global state is not touched.
+        seed: seed of the draws of ``terminal="sampled"`` (the global state is not changed); also
+            selects which solves, nodes and examples are used.
+        seen: counts of the previous recording.
 
     Attributes:
         sums: the sums so far.
+        paths: for each field, named after its first layer, which solves and nodes are used.
         dropped: calls of a layer that were skipped because they were not finite.
-        missed: for layers with a call that did not count, why it did not.
+        missed: for each layer with a call that did not count, the reason.
         observed: layers of vector fields that were evaluated at a node.
     """
 
@@ -68,11 +79,15 @@ class Recording:
         model: nn.Module,
         slots: Mapping[str, Slot],
         sizes: Mapping[str, Sequence[Sequence[int]]],
-        observers: Sequence[tuple[Block, NodeObserver]],
+        observers: Sequence[tuple[Block, PathObserver]],
         options: KroneckerOptions,
-        seed: int = 0,
+        seed: int,
+        seen: Seen,
     ) -> None:
         self.sums = IterationSums.of(slots)
+        self.paths: dict[str, PathSample] = {}
+        self._before, self._expected = seen, dict(seen.rows)
+        self._rows, self._calls = dict.fromkeys(slots, 0.0), dict.fromkeys(slots, 0)
         self.dropped = 0
         self.missed: dict[str, str] = {}
         self.observed: set[str] = set()
@@ -80,16 +95,21 @@ class Recording:
         self._slot_of = {user: key for key, slot in slots.items() for user in slot.users}
         self._modules = {name: model.get_submodule(name) for name, _ in self._slot_of}
         self._task = -1
-        # Where reports of a pass with a terminal factor go, and whether inputs are to be counted.
+        # The sums for reports of a pass with a terminal factor, and whether to count inputs.
         self._sending: tuple[IterationSums, bool] | None = None
         self._attached = ExitStack()
-        # It cleans up after a recording that is deleted, so it must not refer to it.
+        # It cleans up after the recording is deleted, so it must not refer to the recording.
         weakref.finalize(self, self._attached.close)
         self._attach(model, observers)
 
-    def _attach(self, model: nn.Module, observers: Sequence[tuple[Block, NodeObserver]]) -> None:
+    def _attach(self, model: nn.Module, observers: Sequence[tuple[Block, PathObserver]]) -> None:
         for block, observer in observers:
             join(block, observer)
+            path = self.path_of(observer)
+            if path is not None:
+                observer.solve_weight = path.solves.weight
+                handle = block.register_forward_pre_hook(_BlockHook(path, observer))
+                self._attached.callback(handle.remove)
             self._attached.callback(_leave_living, weakref.ref(block), observer)
         outside = {name for s in self._slots.values() if not s.in_field for name in s.modules}
         hooks: list[tuple[nn.Module, Inert]] = [
@@ -101,6 +121,28 @@ class Recording:
             handle = module.register_forward_hook(hook, with_kwargs=True)  # type: ignore[arg-type]
             self._attached.callback(handle.remove)
 
+    def path_of(self, observer: PathObserver) -> PathSample | None:
+        """Return which solves and nodes of an observer's field are used; None for all."""
+        if self._options.sample is None:
+            return None
+        name = next(iter(observer.layers), "")
+        if name not in self.paths:
+            members = {key for (user, _), key in self._slot_of.items() if user in observer.layers}
+            self.paths[name] = path = path_sample(
+                name, members, self._slots, self._before, self._options.sample, self._seed
+            )
+            for key in members & self._expected.keys():
+                self._expected[key] /= path.weight
+        return self.paths[name]
+
+    @property
+    def seen(self) -> Seen:
+        """Estimated counts of the full data, without sampling."""
+        solves = {name: path.seen_solves for name, path in self.paths.items()}
+        nodes = {name: path.seen_nodes for name, path in self.paths.items()}
+        weights = {key: path.weight for path in self.paths.values() for key in path.members}
+        return Seen(solves, nodes, {k: n * weights.get(k, 1.0) for k, n in self._rows.items()})
+
     def close(self) -> None:
         """Remove hooks and observers from the model."""
         self._attached.close()
@@ -111,7 +153,7 @@ class Recording:
     def listening(self) -> bool:
         """Whether the running backward pass counts.
 
-        With ``terminal="gradient"`` the user's passes count, otherwise the recording's own.
+        With ``terminal="gradient"`` the user's passes count, otherwise those of the recording.
         """
         return self._options.terminal == "gradient" or self._sending is not None
 
@@ -122,13 +164,13 @@ class Recording:
 
         Args:
             name: the layer's name.
-            arguments: what it was called with.
-            gradients: with respect to its outputs.
+            arguments: the arguments of the call.
+            gradients: gradients with respect to its outputs.
             weight: quadrature weight.
         """
         if not self.listening or all(g is None for g in gradients):
             return
-        # Autocast, on during the backward pass of a solve, would round the factors.
+        # Autocast is active in the backward pass of a solve and would round the factors.
         device = next(g.device.type for g in gradients if g is not None)
         with torch.autocast(device, enabled=False):
             try:
@@ -137,7 +179,7 @@ class Recording:
             except CannotRead as reason:
                 self.miss(name, str(reason))
                 return
-            # Autograd runs hooks with gradients off, a solve may not.
+            # Autograd disables gradients in hooks; a solve may not.
             with torch.no_grad():
                 for matrix, z, g in readings:
                     self._count(name, matrix, z, g, weight)
@@ -148,22 +190,27 @@ class Recording:
             return
         view = self._slots[key].view
         sums, inputs = self._sending or (self._current(), True)
-        options = self._options
+        options, batch, shared = self._options, *view.output_gradients(g).shape[1:3]
+        # Calls take turns, as refreshes do: different nodes use different examples.
         call = sampled_factors(
-            view, z, g, sample=options.sample, turn=self._seed,
+            view, z, g, sample=options.sample, turn=self._seed + self._calls[key],
+            rows=self._expected.get(key, 0.0),
             sharing=options.sharing, sizes=self._sizes[key], inputs=inputs,
         )  # fmt: skip
+        self._calls[key] += 1
+        if inputs:
+            self._rows[key] += batch * shared
         if not sums.layers[key].add(call, weight=weight):
             self.dropped += 1
             self.miss(name, "inputs or output gradients not finite")
-        sums.saw(view.output_gradients(g).shape[1])
+        sums.saw(batch)
 
     def miss(self, name: str, reason: str) -> None:
-        """Note why a call of a layer does not count."""
+        """Store why a call of a layer does not count."""
         self.missed[name] = reason
 
     def why_missing(self, key: str) -> str:
-        """Say why nothing was recorded of a slot.
+        """Return the reason why nothing was recorded for a slot.
 
         Args:
             key: name of the slot.
@@ -174,10 +221,10 @@ class Recording:
             return reasons[0]
         if slot.in_field and not self.observed.intersection(slot.modules):
             return (
-                "its vector field was not observed; solve it by a snopt.NeuralODE, or by "
+                "its vector field was not observed; solve it with snopt.NeuralODE, or with "
                 "snopt.odeint(..., observer=optimizer.observer(field))"
             )
-        return "never called as a module; its weights are used in another way"
+        return "never called as a module; its weights are used directly"
 
     def passed(self, names: set[str], weight: float, x: object) -> None:
         """Count a node of a solve.
@@ -194,11 +241,11 @@ class Recording:
         sums.saw(leading_size(x))
 
     def called(self, args: object, outputs: object) -> None:
-        """Watch a training call of the model: it is a batch if a gradient reaches its outputs.
+        """Process a training call of the model, which is a batch if a gradient reaches its outputs.
 
         Args:
             args: its arguments.
-            outputs: what it returned.
+            outputs: its outputs.
         """
         tensors = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
         if not tensors:
@@ -208,7 +255,7 @@ class Recording:
         register_multi_grad_hook(tensors, arrived, mode="any")
 
     def _differentiated(self, examples: int, sums: IterationSums | None, _: Tensor) -> None:
-        if torch.is_grad_enabled():  # a pass that is itself to be differentiated (see Tap)
+        if torch.is_grad_enabled():  # create_graph=True (see Tap)
             return
         current = self._current()
         current.calls += 1
@@ -217,7 +264,7 @@ class Recording:
             current.add(sums)
 
     def _current(self) -> IterationSums:
-        """The sums that the running backward pass belongs to; see the module's docstring."""
+        """Return the sums of the running backward pass; see the module's docstring."""
         task = torch._C._current_graph_task_id()
         if task != self._task:
             self._task = task
@@ -238,17 +285,18 @@ class Recording:
             self._sending = None
 
     def _terminal_sums(self, outputs: object) -> IterationSums:
-        """Send each factor of the terminal curvature back through the model in its own pass."""
+        """Pull each factor of the terminal curvature back through the model in a separate pass."""
         if not isinstance(outputs, Tensor):
             raise TypeError(
-                f"terminal={self._options.terminal!r} needs the model to return one tensor, the "
-                f"loss's input; it returned {type(outputs).__name__}: use terminal='gradient'"
+                f"terminal={self._options.terminal!r} requires a model that returns one tensor, "
+                f"the input of the loss; it returned {type(outputs).__name__}. Use "
+                "terminal='gradient'"
             )
         assert self._options.loss is not None
         generator = torch.Generator().manual_seed(self._seed)
         ys = terminal_factors(outputs, self._options.terminal, self._options.loss, generator)
-        # Not the parameters alone: a solve with adjoint="direct" reports its nodes when a gradient
-        # arrives at its start, which may not depend on a parameter.
+        # Not only the parameters: a solve with adjoint="direct" reports its nodes when a gradient
+        # reaches its initial state, which may not depend on a parameter.
         ends = leaves_of(outputs)
         sums = IterationSums.of(self._slots)
         sums.rows = [0]
@@ -265,7 +313,7 @@ def _leave_living(block: weakref.ref[Any], observer: NodeObserver) -> None:
 
 
 def _weakly(method: Callable[..., None], *first: object) -> Callable[..., None]:
-    """Call a method with these first arguments for as long as its object lives."""
+    """Call a method with these first arguments, or do nothing after its object is deleted."""
     ref = weakref.WeakMethod(method)
 
     def call(*args: object) -> None:
@@ -274,6 +322,22 @@ def _weakly(method: Callable[..., None], *first: object) -> Callable[..., None]:
             bound(*first, *args)
 
     return call
+
+
+class _BlockHook(Inert):
+    """A hook before a block's calls that attaches the observer for the selected solves."""
+
+    in_copies = staticmethod(no_hook)
+
+    def __init__(self, path: PathSample, observer: PathObserver) -> None:
+        self.path, self.observer = path, observer
+
+    @uncompiled
+    def __call__(self, block: Block, args: Any) -> None:
+        if block.training and torch.is_grad_enabled():
+            leave(block, self.observer)
+            if self.path.takes_solve():
+                join(block, self.observer)
 
 
 class _ModelHook(Inert):

@@ -43,7 +43,7 @@ def _step_of(module: nn.RNNBase | nn.RNNCellBase) -> Step:
 
 
 def _product(x: Tensor, module: nn.Module, weight: str, bias: str) -> Tensor:
-    """W x + b as a tensor whose gradient can be asked for; that of the parameters is not."""
+    """Return W x + b as a tensor that requires a gradient; the parameters are detached."""
     b = getattr(module, bias, None)
     W: Tensor = getattr(module, weight)
     out = functional.linear(x, W.detach(), None if b is None else b.detach())
@@ -60,7 +60,7 @@ def _input_and_state(arguments: Arguments, weight: Tensor) -> tuple[Tensor, Stat
     args, kwargs = arguments
     given = {**dict(zip(("input", "hx"), args, strict=False)), **kwargs}
     if not isinstance(given["input"], Tensor):
-        raise CannotRead("packed sequences are not read; pad them instead")
+        raise CannotRead("packed sequences are not supported; pad them instead")
     return given["input"].to(weight.dtype), given.get("hx")
 
 
@@ -69,14 +69,14 @@ def _named(ends: Sequence[str], bias: bool) -> dict[str, str]:
 
 
 def cell_matrices(module: nn.RNNCellBase) -> dict[str, str]:
-    """Name the matrices of a cell."""
+    """Return the names of a cell's matrices, each with its bias."""
     return _named(["ih", "hh"], module.bias)
 
 
 def cell_readings(
     module: nn.RNNCellBase, arguments: Arguments, gradients: Gradients
 ) -> list[Reading]:
-    """Evaluate a cell again and pull gradients back to the products by its matrices."""
+    """Evaluate a cell again and pull gradients back to its matrix products."""
     x, hx = _input_and_state(arguments, module.weight_ih)
     shape = (*x.shape[:-1], module.hidden_size)
     state = _initial(hx, x, shape, isinstance(module, nn.LSTMCell))
@@ -87,7 +87,7 @@ def cell_readings(
 
 
 def sequence_matrices(module: nn.RNNBase) -> dict[str, str]:
-    """Name the matrices of a recurrent layer; none with dropout, whose masks are not known."""
+    """Return the names of a layer's matrices; none with dropout, whose masks are not known."""
     if module.dropout or module.proj_size:
         return {}
     ways = ("", "_reverse") if module.bidirectional else ("",)
@@ -101,7 +101,7 @@ class _Pass:
 
     Attributes:
         outputs: hidden state after each step.
-        final: the state in the end.
+        final: state after the last step.
         hidden: hidden state before each step.
         products: W_ih x of all steps, then W_hh h of each step.
     """

@@ -1,4 +1,4 @@
-"""Views by kind of layer."""
+"""The registry of views by layer class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class MakeView(Protocol):
-    """Makes the view of a layer; usually a subclass of :class:`LayerView`."""
+    """A function that returns the view of a layer; usually a subclass of :class:`LayerView`."""
 
     def __call__(self, module: Any, *, bias: bool) -> LayerView:
         """Return the view of ``module``, with its bias if ``bias`` is True and there is one."""
@@ -46,16 +46,17 @@ VIEWS: dict[type[nn.Module], MakeView] = {
 def register_layer(kind: type[nn.Module], view: MakeView) -> None:
     """Register a view for a kind of layer; optimizers created afterwards use it.
 
-    The layer has its matrix, or matrices, in one parameter called ``weight``, a ``bias`` that is a
-    parameter or None, and takes and returns one tensor. Its view has two modes, outputs and inputs:
-    ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tests it.
+    The layer must have its matrix, or matrices, in one parameter called ``weight`` and a ``bias``
+    that is a parameter or None. It must take and return one tensor. Its view has two modes, outputs
+    and inputs: ``mode_sizes = (out, in)``, ``target_modes = ((0, 1),)``. :func:`check_view` tests
+    it.
 
     Args:
-        kind: the class of the layers; classes derived from it are covered too.
+        kind: class of the layers; subclasses are covered too.
         view: called as ``view(module, bias=...)``.
 
     Raises:
-        TypeError: if ``kind`` is not a class of modules.
+        TypeError: ``kind`` is not a class of modules.
 
     Example:
         >>> class Scaled(nn.Linear):
@@ -76,8 +77,8 @@ def register_layer(kind: type[nn.Module], view: MakeView) -> None:
 def matrices_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, nn.Parameter | None]]:
     """Return the matrices of a layer that have a view, by name, each with its bias.
 
-    A layer whose weight is computed by another parametrisation than those of
-    :mod:`snopt.kronecker.normalised` has none: torch does not keep the gradient of that weight.
+    A layer with a parametrisation other than those of :mod:`snopt.kronecker.normalised` has none,
+    because torch does not keep the gradient of its weight.
 
     Example:
         >>> list(matrices_of(nn.Linear(2, 2))), list(matrices_of(nn.GRUCell(2, 2)))
@@ -121,7 +122,7 @@ def view_of(
         conv_form: form of a convolution's view.
 
     Raises:
-        TypeError: if the layer has no view.
+        TypeError: the layer has no view.
 
     Example:
         >>> view_of(nn.Conv1d(2, 3, 5)).mode_sizes
@@ -135,9 +136,10 @@ def view_of(
     if make is None or matrix not in found:
         kinds = ", ".join(kind.__name__ for kind in VIEWS)
         raise TypeError(
-            f"{type(module).__name__} has no canonical layout of its {matrix!r} (only {kinds}, "
-            f"recurrent layers and attention have one; this layer: {list(found) or 'none'}); leave "
-            "it to the optimizer's fallback, or see snopt.kronecker.register_layer"
+            f"{type(module).__name__} has no view of {matrix!r} (views exist for {kinds}, "
+            f"recurrent layers and attention; this layer has: {list(found) or 'none'}); train it "
+            "with the optimizer's fallback, or register a view with "
+            "snopt.kronecker.register_layer"
         )
     if make is ConvView:
         return ConvView(module, bias=bias, form=conv_form)  # type: ignore[arg-type]
@@ -145,14 +147,14 @@ def view_of(
 
 
 def check_view(module: nn.Module, *inputs: Any) -> None:
-    """Check a layer's views: is the gradient of a matrix Σ g zᵀ, and does unpacking undo packing?
+    """Check that a layer's views satisfy dL/dW = Σ g zᵀ and that unpacking undoes packing.
 
     Args:
-        module: a layer, best in double precision.
-        *inputs: what it is called with; more than one example.
+        module: a layer, preferably in double precision.
+        *inputs: its arguments, with more than one example.
 
     Raises:
-        ValueError: if not.
+        ValueError: a view does not pass the check.
 
     Example:
         >>> check_view(nn.Conv2d(4, 6, 3, groups=2), torch.ones(2, 4, 5, 5))
@@ -161,7 +163,7 @@ def check_view(module: nn.Module, *inputs: Any) -> None:
     if not views:
         view_of(module)
     outputs = list(tensors_in(module(*inputs)))
-    # A gradient in which no two entries are alike, so that an exchange of axes shows.
+    # All entries of the gradient differ, to detect exchanged axes.
     gs = [torch.arange(1, y.numel() + 1).sin().to(y).view_as(y) for y in outputs]
     arguments = map_tensors(Tensor.detach, inputs)
     readings = {m: (z, g) for m, z, g in readings_of(module, (arguments, {}), [*gs])}
@@ -179,15 +181,16 @@ def _check_readings(
     target = packed[0].flatten(2)
     if rows.shape != target.shape:
         raise ValueError(
-            f"the view of {name}: output gradients and inputs make a gradient of shape "
-            f"{list(rows.shape)}, but pack returns {list(packed[0].shape)}; both are to be "
+            f"the view of {name}: output gradients and inputs give a gradient of shape "
+            f"{list(rows.shape)}, but pack returns {list(packed[0].shape)}; both must be "
             f"[groups, out, in], here {[view.groups, *view.mode_sizes]}"
         )
     if not torch.allclose(rows, target, rtol=1e-4, atol=1e-5 * float(target.abs().max())):
         raise ValueError(
-            f"the view of {name}: Σ g zᵀ is not the gradient that autograd finds, off by "
-            f"{float((rows - target).abs().max()):.2g} of {float(target.abs().max()):.2g}; the "
-            "axes may be exchanged, or a bias left without its constant feature"
+            f"the view of {name}: Σ g zᵀ differs from autograd's gradient by "
+            f"{float((rows - target).abs().max()):.2g} (largest entry "
+            f"{float(target.abs().max()):.2g}); axes may be exchanged, or the constant feature of "
+            "a bias may be missing"
         )
     for found, gradient in zip(view.unpack(packed), gradients, strict=False):
         if found is None or not torch.equal(found, gradient):

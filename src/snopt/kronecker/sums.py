@@ -41,8 +41,8 @@ class IterationSums:
         layers: sums of each layer, by the name of its slot.
         calls: calls of the model that were differentiated.
         examples: examples in these calls; 0 if unknown.
-        rows: for each backward pass, the most rows that a layer or the state of a solve had.
-        ranks: processes that the sums are a mean over.
+        rows: for each backward pass, the largest number of rows of a layer or of a solve's state.
+        ranks: number of processes over which the sums were averaged.
     """
 
     layers: dict[str, FactorSums]
@@ -53,26 +53,26 @@ class IterationSums:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> IterationSums:
-        """Make empty sums for the layers of these names."""
+        """Return empty sums for the layers with these names."""
         return cls({name: FactorSums() for name in names})
 
     @property
     def batches(self) -> float:
-        """Number of batches: of the model's calls, or else of the backward passes."""
+        """Number of batches: calls of the model if known, else backward passes."""
         return self.calls or max(1, len(self.rows))
 
     def batch_size(self, options: KroneckerOptions) -> int:
-        """N, the number of examples of all batches and on all processes.
+        """Return N, the number of examples in all batches on all processes.
 
         Args:
-            options: may contain the number of examples per batch.
+            options: may set the number of examples per batch.
         """
         if options.batch_size is not None:
             return round(options.batch_size * self.batches * self.ranks)
         return max(1, self.examples or sum(self.rows))
 
     def saw(self, rows: int) -> None:
-        """Note the number of rows of a layer or a state in the latest backward pass."""
+        """Store the number of rows of a layer or a state in the latest backward pass."""
         self.rows[-1] = max(self.rows[-1], rows)
 
     def add(self, other: IterationSums) -> None:
@@ -86,7 +86,7 @@ class IterationSums:
     def factors(
         self, slots: Mapping[str, Slot], options: KroneckerOptions
     ) -> dict[str, LayerFactors]:
-        """Turn the sums into factors, which take over their tensors.
+        """Turn the sums into factors; the factors reuse the tensors of the sums.
 
         Args:
             slots: all slots.

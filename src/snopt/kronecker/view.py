@@ -1,7 +1,7 @@
 """The canonical layout of a layer.
 
-A layer multiplies features by a matrix, the same matrix at every position. The data of every kind
-of layer is laid out as
+A layer multiplies features by the same matrix at every position. The data of every kind of layer is
+laid out as
 
     ``[groups, batch, shared, features]``
 
@@ -14,12 +14,12 @@ of layer is laid out as
 
 With rows z (inputs) and g (output gradients) the gradient of the packed weight matrix is
 
-    dL/dW[group] = Σ_batch Σ_shared g zᵀ,
+    dL/dW[group] = Σ_batch Σ_shared g zᵀ.
 
-and factors, eigenbases and updates use this layout only.
+Factors, eigenbases and updates use this layout only.
 
 The *modes* of the weights are ``(out, in)`` for a matrix and ``(out, in channels, kernel)`` for a
-convolution seen axis by axis. Each mode has one symmetric factor.
+convolution in the form ``"per_axis"``. Each mode has one symmetric factor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LayerView(ABC):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """The parameters the view covers: the weight, then the bias if it is covered.
+        """Return the parameters of the view: the weight, then the bias if it is covered.
 
         For a normalised layer, the matrix that its weight is computed from.
         """

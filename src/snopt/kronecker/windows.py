@@ -1,8 +1,8 @@
-"""Windows of a convolution's kernel on its input, as views and as sums over them.
+"""Windows of a convolution's kernel on its input: views, and sums over windows.
 
 A kernel axis of ``size`` entries, ``dilation`` apart, reads a window of ``span`` pixels and moves
-by ``stride``. Copying all windows (im2col) is most of the cost of second moments over windows;
-the functions here avoid it.
+by ``stride``. Copying all windows (im2col) is most of the cost of second moments over windows. The
+functions here avoid it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 __all__ = ["Axis", "coverage_counts", "position_gram", "windows"]
 
-#: Positions along the last axis per matrix product. More positions share more pixels, but pairs of
-#: pixels that are in no common window are multiplied too.
+#: Positions along the last axis per matrix product. More positions share more pixels, but more
+#: pairs of pixels without a common window are multiplied.
 TILE = 32
 
 
@@ -42,11 +42,11 @@ class Axis:
         return self.dilation * (self.size - 1) + 1
 
     def positions(self, length: int) -> int:
-        """Number of positions of the kernel on a padded input of this length."""
+        """Return the number of kernel positions on a padded input of this length."""
         return (length - self.span) // self.stride + 1
 
     def window(self, position: int) -> slice:
-        """Pixels under the kernel at a position."""
+        """Return the pixels under the kernel at a position."""
         start = position * self.stride
         return slice(start, start + self.span, self.dilation)
 
@@ -95,8 +95,8 @@ def coverage_counts(axis: Axis, length: int) -> tuple[int, ...]:
 def position_gram(x: Tensor, axes: Sequence[Axis]) -> Tensor:
     """Compute second moments of the kernel's entries: Σ w wᵀ over rows and windows.
 
-    The rows under the kernel at one place, whole rows and not windows of them, are a contiguous
-    part of the input. Their second moments over examples and channels are one matrix product,
+    The full rows under the kernel at one position are a contiguous part of the input. Their second
+    moments over examples and channels are one matrix product,
 
         S[a w, b v] = Σ x[.., a, w] x[.., b, v],
 

@@ -1,4 +1,4 @@
-"""The laboratory: data sets, training runs, recipes, reports and the paper's experiments.
+"""Experiments: data sets, training runs, recipes, reports and the paper's results.
 
 The library does not import it. Install its dependencies with ``pip install 'snopt[lab]'``.
 
@@ -16,7 +16,7 @@ _PACKAGES = ("data", "optimizers", "paper", "recipes", "report", "train")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a subpackage on first use, so that ``import snopt.lab`` is fast."""
+    """Import a subpackage on first use; ``import snopt.lab`` is then fast."""
     if name in _PACKAGES:
         return import_module(f"snopt.lab.{name}")
     if name == "load":

@@ -26,10 +26,10 @@ HorizonPolicy: TypeAlias = Literal["fixed", "feedback", "newton", "gradient"]
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which data, and how much of it.
+    """The data set, and how many of its examples to use.
 
     Attributes:
-        name: a data set that :func:`snopt.lab.data.load` knows.
+        name: name of a data set for :func:`snopt.lab.data.load`.
         preprocessing: ``"standard"``, or ``"paper"`` for that of the authors' code.
         hold_out: keep the validation split out of training. Without it, runs train on the
             validation split too and are evaluated on the test split, as in the authors' code; do
@@ -52,7 +52,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which model. A setting that does not apply to the kind is ignored.
+    """The model. A setting that does not apply to the kind is ignored.
 
     Attributes:
         kind: ``"image"`` (convolutions around an ODE block), ``"residual"`` (its discrete
@@ -107,9 +107,10 @@ class SolverConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Which optimizer, and its settings; None is the optimizer's default.
+    """The optimizer and its settings; None is the optimizer's default.
 
-    :func:`snopt.lab.optimizers.make_optimizers` refuses settings that the optimizer does not have.
+    :func:`snopt.lab.optimizers.make_optimizers` raises an error for settings that the optimizer
+    does not have.
 
     Attributes:
         name: a key of :data:`snopt.lab.optimizers.OPTIMIZERS`.
@@ -135,10 +136,10 @@ class OptimizerConfig:
     weight_decay: float = 0.0
     momentum: float | None = None
     damping: float | None = None
-    refresh_every: int = 100
-    refresh_first: int = 5
+    refresh_every: int | None = None
+    refresh_first: int | None = None
     nodes: int | None = None
-    conv: Literal["per_axis", "kfc"] = "kfc"
+    conv: Literal["per_axis", "kfc"] | None = None
     rest_lr: float | None = None
     milestones: tuple[int, ...] = ()
     gamma: float = 1.0
@@ -146,7 +147,7 @@ class OptimizerConfig:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        at_least(self, nodes=1, cosine=1, gamma=0)
+        at_least(self, nodes=1, refresh_every=1, refresh_first=1, cosine=1, gamma=0)
 
 
 @dataclass(frozen=True)

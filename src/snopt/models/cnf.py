@@ -33,7 +33,7 @@ DIVERGENCES = ("exact", *NOISE)
 
 
 class FlowField(nn.Module):
-    """The field of one solve of a flow; the structure of the state selects what is integrated.
+    """The field of one solve of a flow; the structure of the state selects the integrals.
 
     ==============================================  ===========================================
     state                                           derivative
@@ -95,7 +95,7 @@ class CNF(nn.Module):
         divergence: ``"exact"``, or Hutchinson's estimate with ``"rademacher"`` or
             ``"gaussian"`` noise, drawn once per solve.
         hypernetwork: use the hypernetwork's field instead of concat-squash layers.
-        fields: your own fields, one per stack, instead of any of these.
+        fields: user-defined fields, one per stack, instead of the built-in ones.
         kinetic: weight of the kinetic regulariser in :meth:`loss`.
         jacobian: weight of the Jacobian regulariser in :meth:`loss`.
         base_variance: variance of the normal density.
@@ -149,7 +149,7 @@ class CNF(nn.Module):
         if not fields:
             raise ValueError(f"stacks = {len(fields)}: a flow needs at least one Neural ODE.")
         if solver.get("method") in {None, *TABLEAUS}:
-            # Nothing depends on the running costs: x and log_det alone control the step size.
+            # Nothing depends on the running costs, so only x and log_det control the step size.
             options = {"norm": Seminorm(keep=2), **(options or {})}
         self.blocks = nn.ModuleList(
             NeuralODE(FlowField(field), horizon, rtol=rtol, atol=atol, options=options, **solver)
@@ -159,7 +159,7 @@ class CNF(nn.Module):
     def forward(
         self, x: Tensor, *, divergence: str | None = None, costs: bool = False
     ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Costs]:
-        """Map points to the normal density's side.
+        """Map points from the data density to the normal density.
 
         Args:
             x: points, (batch, dim).
@@ -172,17 +172,17 @@ class CNF(nn.Module):
         return self._through(x, divergence, costs=costs, back=False)
 
     def inverse(self, z: Tensor, *, divergence: str | None = None) -> tuple[Tensor, Tensor]:
-        """Map points back to the data's side; return x and log abs det ∂x/∂z, (batch)."""
+        """Map points back to the data density; return x and log abs det ∂x/∂z, (batch)."""
         return self._through(z, divergence, costs=False, back=True)  # type: ignore[return-value]
 
     def log_prob(self, x: Tensor, *, divergence: str | None = None) -> Tensor:
         """Return log-densities, (batch); unbiased estimates if the divergence is estimated."""
-        z, log_det = self(x, divergence=divergence)  # a call, so that hooks see it
+        z, log_det = self(x, divergence=divergence)  # a call, for the hooks of the model
         log_prob: Tensor = normal_log_prob(z, self.base_variance) + log_det
         return log_prob
 
     def loss(self, x: Tensor) -> Tensor:
-        """Return minus the mean log-likelihood plus the weighted regularisers, 0-d."""
+        """Return the mean negative log-likelihood plus the weighted regularisers, 0-d."""
         if not (self.kinetic or self.jacobian):
             return -self.log_prob(x).mean()
         z, log_det, costs = self(x, costs=True)

@@ -110,7 +110,7 @@ def exact(field: TensorField, t: Tensor, x: Tensor) -> Jacobian:
 
 
 def _products(field: TensorField, t: Tensor, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """F and its products with each of the directions ``v``, (directions, batch, ...)."""
+    """Return F and its products with each of the directions ``v``, (directions, batch, ...)."""
     with_tangent = getattr(field, "with_tangent", None)
     if with_tangent is not None:
         return with_tangent(t, x, v)  # type: ignore[no-any-return]

@@ -3,9 +3,9 @@ r"""Vector fields of the paper's models (``table:F-config``).
 Every field is a module with ``forward(t, x)``; ``t`` is a 0-d tensor, and samples do not influence
 each other. Fields of flows also have ``with_tangent(t, x, v)``, which returns F and the derivative
 :math:`J v, J = \partial F / \partial x`, in one or more directions v of shape (..., batch, dim),
-written out by hand. That is all a divergence needs, costs about twice the value alone, and is a
-plain function of tensors that a compiler can trace. Values go through the layers themselves and
-tangents through their weights, so hooks on a layer see one call.
+with an explicit formula. A divergence needs nothing else. It costs about twice the value alone, and
+is a plain function of tensors that a compiler can trace. Values are computed by the layers and
+tangents from their weights, so hooks on a layer see one call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _softplus(h: Tensor) -> Pair:
     return functional.softplus(h), torch.sigmoid(h)
 
 
-#: The activations of flows: from h to their value and their slope.
+#: The activations of flows: functions from h to value and slope.
 ACTIVATIONS: dict[str, Callable[[Tensor], Pair]] = {"tanh": _tanh, "softplus": _softplus}
 
 
@@ -100,7 +100,7 @@ class ConcatSquashLinear(nn.Module):
         self.shift = nn.Linear(1, outputs, bias=False)
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the layer."""
+        """Evaluate the layer at inputs (batch, inputs)."""
         return self._with_gate(t, x)[0]
 
     def with_tangent(self, t: Tensor, x: Tensor, v: Tensor) -> Pair:
@@ -115,7 +115,7 @@ class ConcatSquashLinear(nn.Module):
 
 
 class ConcatSquashField(nn.Module):
-    """Concat-squash layers with tanh or softplus between them: the fields of Gas and Miniboone.
+    """Concat-squash layers with tanh or softplus between them, used for Gas and Miniboone.
 
     Args:
         dim: size of the state.
@@ -154,7 +154,7 @@ class ConcatSquashField(nn.Module):
 
 
 class HyperField(nn.Module):
-    r"""A two-layer field with weights computed from time by a small network: that of Circle.
+    r"""A two-layer field with weights computed from time by a small network, used for Circle.
 
     .. math:: F(t, x) = \frac{1}{m} \sum_{i=1}^{m} u_i\,\sigma(g_i) \tanh(w_i^T x + b_i),
 

@@ -60,7 +60,7 @@ class ODERNN(nn.Module):
         classes: number of classes.
         hidden: size of the hidden state.
         field_width: size of the field's layers; default ``hidden``.
-        see_mask: feed the mask to the cell beside the values.
+        see_mask: pass the mask to the cell in addition to the values.
         **solver: further arguments of :class:`snopt.NeuralODE`.
 
     Attributes:
@@ -123,24 +123,26 @@ class ODERNN(nn.Module):
         durations = _durations(None if times is None else times.to(x), steps, alive)
         state = x.new_zeros(x.shape[0], self.cell.hidden_size)
         for k, reading in enumerate(readings):
-            before = state
-            state = self.flow(state, durations[k - 1]) if k else state
-            after = self.cell(reading, state)
-            if observed is not None:
-                after = torch.where(observed[k], after, state)
-            state = after if alive is None else torch.where(alive[k], after, before)
+            seen = observed if observed is None else observed[k]
+            going = alive if alive is None else alive[k]
+            state = self.advance(state, durations[k - 1] if k else 0.0, reading, seen, going)
         return self.head(state)  # type: ignore[no-any-return]
 
-    def flow(self, x: Tensor, duration: Duration) -> Tensor:
-        """Integrate hidden states (batch, hidden) over a duration: a number, or (batch, 1)."""
+    def advance(self, x: Tensor, duration: Duration, reading: Tensor, observed: Tensor | None,
+                alive: Tensor | None) -> Tensor:  # fmt: skip
+        """Integrate hidden states over a duration, a number or (batch, 1), and update them.
+
+        The other arguments are those of :func:`observe`.
+        """
+        last = (self.cell, reading, observed, alive)
         if isinstance(duration, Tensor):
-            return self.block((x, duration))[0]  # type: ignore[no-any-return]
-        if duration == 1.0:
-            return self.block(x)  # type: ignore[no-any-return]
-        return self.block(x, (0.0, duration))[-1] if duration else x
+            return self.block.then(observe, (x, duration), None, *last)
+        if not duration:
+            return observe(x, x, *last)
+        return self.block.then(observe, x, None if duration == 1.0 else (0.0, duration), *last)
 
     def _readings(self, x: Tensor, mask: Tensor | None, alive: Tensor | None) -> Tensor:
-        """The cell's inputs, (steps, batch, inputs), with zeros for missing values."""
+        """Return the cell's inputs, (steps, batch, inputs), with zeros for missing values."""
         x = x.transpose(0, 1)
         seen = alive
         if mask is not None:
@@ -184,13 +186,32 @@ class ODERNN(nn.Module):
                 )
 
 
+def observe(end: State, start: State, cell: nn.Module, reading: Tensor,
+            observed: Tensor | None, alive: Tensor | None) -> Tensor:  # fmt: skip
+    """Return the hidden states after an observation.
+
+    Args:
+        end: states before it: ``x``, or ``(x, duration)``.
+        start: states at the previous observation.
+        cell: the GRU cell.
+        reading: inputs of the cell, (batch, inputs).
+        observed: which series have an observation, (batch, 1); None: all.
+        alive: which series have not ended, (batch, 1); None: all.
+    """
+    x, before = (end, start) if isinstance(end, Tensor) else (end[0], start[0])
+    after: Tensor = cell(reading, x)
+    if observed is not None:
+        after = torch.where(observed, after, x)
+    return after if alive is None else torch.where(alive, after, before)
+
+
 def _alive(lengths: Tensor, steps: int) -> Tensor:
-    """Which series have not ended, (steps, batch, 1)."""
+    """Return which series have not ended, (steps, batch, 1)."""
     return (torch.arange(steps, device=lengths.device)[:, None] < lengths)[:, :, None]
 
 
 def _durations(times: Tensor | None, steps: int, alive: Tensor | None) -> Sequence[Duration]:
-    """The intervals between observations: numbers if all series share them."""
+    """Return the intervals between observations; numbers if all series share them."""
     if times is None:
         return [1.0] * (steps - 1)
     gaps = times[..., :steps].diff(dim=-1)

@@ -1,4 +1,4 @@
-r"""How regular the paths of a trained block are (the paper's ``table:reg``).
+r"""Regularity of the paths of a trained block (the paper's ``table:reg``).
 
 The quantities that Finlay et al. (2020) penalise, measured on any Neural ODE:
 

@@ -1,4 +1,4 @@
-"""The discrete counterpart of the image classifier: residual layers in place of the ODE."""
+"""The discrete counterpart of the image classifier, with residual layers instead of the ODE."""
 
 from __future__ import annotations
 

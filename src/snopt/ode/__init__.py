@@ -1,4 +1,4 @@
-"""The solver: integrates dx/dt = F(t, x) and knows nothing of losses, layers or optimizers."""
+"""The solver for dx/dt = F(t, x); independent of losses, layers and optimizers."""
 
 from snopt.ode.controller import Controller
 from snopt.ode.norms import Seminorm, rms

@@ -1,4 +1,4 @@
-"""Solves by torchdiffeq's own methods."""
+"""Solves with torchdiffeq's own methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVALUATIONS_PER_STEP = 5
 
 def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: Sequence[float],
                     packing: Packing) -> Solution:  # fmt: skip
-    """Solve by torchdiffeq; differentiable by autograd if the method is.
+    """Solve with torchdiffeq; differentiable by autograd if the method is.
 
     The statistics contain only ``nfe_forward``.
 
@@ -51,10 +51,10 @@ def solve_black_box(settings: Settings, field: TensorField, x0: Tensor, times: S
 def black_box_event(settings: Settings, field: TensorField, x0: Tensor, times: Sequence[float],
                     packing: Packing, event: Callable[[Tensor, Tensor], Tensor]
                     ) -> tuple[float, Solution]:  # fmt: skip
-    """Solve by torchdiffeq until an event; ``times[1]`` only states the direction."""
+    """Solve with torchdiffeq until an event; ``times[1]`` only sets the direction."""
     if settings.method == "scipy_solver":
         raise InvalidOption(
-            "method='scipy_solver' finds no events; use a native method such as dopri5."
+            "method='scipy_solver' does not support events; use a native method such as dopri5."
         )
     (t, states), stats = _run(settings, field, x0, times, packing, event_fn=event)
     return float(t), Solution(list(states), stats)
@@ -87,7 +87,7 @@ class _Counted:
                 setattr(self, name, lambda t, x, dt, call=method: call(t, unpack(x), dt))
 
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
-        """Evaluate the field."""
+        """Evaluate the field and count the evaluation."""
         self.calls += 1
         if self.calls > self.limit:
             where = f"after {self.calls - 1:,} evaluations "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snopt.base.types import State
 
@@ -33,7 +33,7 @@ class Callbacks:
             >>> Callbacks.of(lambda t, x: -x, lambda x: x) is None
             True
         """
-        found = {name: getattr(func, name + suffix, None) for name in NAMES}
+        found = {name: _method(func, name + suffix) for name in NAMES}
         functions = {name: method for name, method in found.items() if method is not None}
         return Callbacks(functions, unpack) if functions else None
 
@@ -45,3 +45,12 @@ class Callbacks:
             dtype = torch.float32 if x.device.type == "mps" else torch.float64
             time, step = torch.tensor([t, dt], dtype=dtype, device=x.device).unbind(0)
             method(time, self.unpack(x), step)
+
+
+def _method(func: object, name: str) -> Callable[..., object] | None:
+    """Return an attribute of a field, or None."""
+    if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
+        # Modules are slow to raise AttributeError.
+        known = name in vars(func) or name in func._modules or hasattr(type(func), name)
+        return getattr(func, name) if known else None
+    return getattr(func, name, None)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from snopt.base.errors import InvalidOption
 from snopt.ode.options import as_number
 
-#: Number of fixed steps: as many as the user asks for. Only a search for an event is bounded.
+#: Fixed-step methods have no step limit, except in a search for an event.
 UNBOUNDED = 2**62
 _TINY = 2.0**-1074
 #: Smallest and largest value of each option, and how messages describe the range.
@@ -46,7 +46,7 @@ class Controller:
         ifactor: largest factor by which a step grows.
         dfactor: smallest factor by which a step shrinks.
         beta: gain of the previous error ratio; 0 is plain integral control.
-        min_step: smallest step; steps of this size are accepted whatever their error.
+        min_step: smallest step; steps of this size are always accepted.
         max_step: largest step.
         max_steps: attempted steps after which a solve fails.
     """
@@ -61,7 +61,7 @@ class Controller:
 
     @staticmethod
     def from_options(options: dict[str, object]) -> Controller:
-        """Return the controller for a user's options; its own options are removed from them.
+        """Return the controller for a user's options, and remove its options from the dictionary.
 
         Raises:
             InvalidOption: a value is out of its range.
@@ -83,7 +83,7 @@ class Controller:
         if controller.min_step > controller.max_step:
             raise InvalidOption(
                 f"option min_step = {controller.min_step} is larger than max_step = "
-                f"{controller.max_step}; swap them or drop one."
+                f"{controller.max_step}; swap them or remove one."
             )
         return controller
 

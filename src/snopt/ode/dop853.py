@@ -1,9 +1,8 @@
 """Coefficients of the order 8(5,3) method of Dormand and Prince, with dense output of order 7.
 
-The numbers are those of the code DOP853 in Hairer, Norsett, Wanner: Solving Ordinary
-Differential Equations I (1993). Stage 13 is the end slope; stages 14 to 16 serve the dense
-output alone. The two error rows estimate at orders 5 and 3; see
-:func:`snopt.ode.step.combine_errors`.
+The numbers are those of the code DOP853 in Hairer, Norsett, Wanner: Solving Ordinary Differential
+Equations I (1993). Stage 13 is the end slope; stages 14 to 16 are used by dense output only. The
+two error rows estimate at orders 5 and 3; see :func:`snopt.ode.step.combine_errors`.
 """
 
 from __future__ import annotations

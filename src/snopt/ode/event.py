@@ -64,7 +64,7 @@ def find_event(settings: Settings, stepper: Stepper, x0: Tensor, t0: float, sign
                event: PackedEvent, packing: Packing) -> Event:  # fmt: skip
     """Solve in the direction of ``sign`` until the event function changes its sign.
 
-    The time is found to within ``atol``, as far as the solution is.
+    The time is accurate to ``atol`` with respect to the computed solution.
 
     Raises:
         InvalidOption: fixed-step method without ``step_size``.
@@ -104,10 +104,10 @@ def find_event(settings: Settings, stepper: Stepper, x0: Tensor, t0: float, sign
 
 
 def check_steps(settings: Settings) -> None:
-    """Raise InvalidOption if an event is to be found by fixed steps of unknown size."""
+    """Raise InvalidOption for an event search with fixed steps of unknown size."""
     fixed = "step_size" in options_of(settings.method)
     if fixed and (settings.options or {}).get("step_size") is None:
         raise InvalidOption(
             f"method={settings.method!r} takes fixed steps, and a solve until an event has no end "
-            "time to derive them from; pass options={'step_size': ...}."
+            "time to derive the step size from; pass options={'step_size': ...}."
         )

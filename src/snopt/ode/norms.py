@@ -1,10 +1,9 @@
 r"""Norms of the error estimate.
 
 The error ratio of a step is the norm of
-:math:`e / (\mathrm{atol} + \mathrm{rtol} \max(|x|, |x_1|))`; a step is accepted if it is
-at most one. The norm of a tensor is its root mean square. The norm of a tuple is the largest root
-mean square of its tensors, so that a small one (a log-density, an energy) still counts beside a
-large one.
+:math:`e / (\mathrm{atol} + \mathrm{rtol} \max(|x|, |x_1|))`; a step is accepted if it is at most
+one. The norm of a tensor is its root mean square. The norm of a tuple is the largest root mean
+square of its tensors, so a small tensor (a log-density, an energy) still counts beside a large one.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def rms(x: Tensor) -> Tensor:
 class Seminorm:
     """A norm of a tuple state that ignores all but its first tensors.
 
-    The ignored ones are integrated with the steps that the others need. This suits quantities on
-    which the field does not depend, such as running costs.
+    The ignored tensors do not influence the step size. This suits quantities on which the field
+    does not depend, such as running costs.
 
     Attributes:
         keep: number of tensors, from the left, that count.

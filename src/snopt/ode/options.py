@@ -67,7 +67,7 @@ def options_of(method: str) -> frozenset[str]:
         ['grid_constructor', 'interp', 'perturb', 'step_size']
     """
     if method == LEAPFROG:
-        # Its steps end at requested times only: a restart after a jump could not be undone.
+        # Its steps end at requested times only, because a restart after a jump could not be undone.
         return _CONTROL | _BOUND
     if method in TABLEAUS:
         return (_CONTROL if TABLEAUS[method].adaptive else _GRID) | _STOPS | _BOUND

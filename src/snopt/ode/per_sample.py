@@ -1,8 +1,8 @@
 """Solves in which every sample of the batch has its own step size.
 
 Each sample is controlled by its own error norm, as if it were solved alone, but the stages of all
-samples that have not reached the end are evaluated together. One stiff sample then costs small
-steps for itself only.
+samples that have not reached the end are evaluated together. A stiff sample does not force small
+steps on the others.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def unleap(x_mid: Tensor, v1: Tensor, u: Tensor, h: float, eta: float) -> tuple[
 
 
 class AsynchronousLeapfrog:
-    """The leapfrog as a stepper for the time loop; its error is estimated by an Euler step.
+    """The leapfrog as a stepper for the time loop; an Euler step estimates its error.
 
     Attributes:
         v: velocity at the end of the accepted steps.

@@ -15,7 +15,7 @@ from snopt.ode.tableau import Tableau, Weights, tensors
 
 
 class Stepper(Protocol):
-    """A method, as the time loop sees it.
+    """The interface between a method and the time loop.
 
     Attributes:
         adaptive: whether attempts return an error ratio.
@@ -58,7 +58,7 @@ def second_guess(h0: float, d1: float, d2: float, order: int, span: float) -> fl
 class RungeKutta:
     """A stepper for one tableau and one field.
 
-    Without a ``tolerance`` it estimates no errors. With ``differentiable`` autograd records the
+    Without a ``tolerance`` it estimates no errors. With ``differentiable``, autograd records the
     steps.
     """
 
@@ -111,7 +111,7 @@ class RungeKutta:
             # A new list, because the graph of earlier steps holds their stages.
             self.stages = StageList(self.stages.read(0))
         times = step.stage_times(rows, t, h)
-        step.fill(self.stages, tableau, self.field, times, h, x, 1, tableau.stages)
+        step.fill(self.stages, rows, self.field, times, h, x, 1, tableau.stages)
         x1 = self.stages.combine(x, rows.a[tableau.stages], h)
         self._have = tableau.stages
         if tableau.fsal:
@@ -129,7 +129,7 @@ class RungeKutta:
         total = len(row)
         if self._have < total:
             times = step.stage_times(self.rows, t, h)
-            step.fill(self.stages, self.tableau, self.field, times, h, x, self._have, total)
+            step.fill(self.stages, self.rows, self.field, times, h, x, self._have, total)
             self.nfe += total - self._have
             self._have = total
         return self.stages.combine(x, Weights.of(row, x), h)

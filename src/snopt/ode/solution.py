@@ -1,4 +1,4 @@
-"""What a solve returns, and how a failed one is reported."""
+"""The result of a solve, and the errors of a failed one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class SolveStats:
         accepted: accepted steps of the forward solve.
         rejected: rejected steps of the forward solve.
         first_step: step size with which the same solve should start next time.
-        last_step: size of the last accepted step. A solve in the other direction starts with it:
-            the controller's proposal for the time beyond the end says nothing about the way back.
+        last_step: size of the last accepted step, with which a solve in the other direction starts.
+            (The controller's proposal applies to times beyond the end only.)
         solves: number of solves.
     """
 
@@ -46,7 +46,7 @@ class SolveStats:
         self.__dict__.update(SolveStats().__dict__)
 
     def add(self, other: SolveStats) -> None:
-        """Add the counts of another solve, and take over its step sizes."""
+        """Add the counts of another solve, and copy its step sizes."""
         for name in ("nfe_forward", "nfe_backward", "accepted", "rejected", "solves"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first_step, self.last_step = other.first_step, other.last_step
@@ -57,9 +57,9 @@ class Status(Enum):
 
     UNDERFLOW = (
         errors.StepSizeUnderflow,
-        "the step size fell below the resolution of the time. The field is stiff or explodes "
-        "here, or the tolerance is finer than the dtype carries: loosen rtol/atol, use float64, "
-        "bound the field (tanh, weight decay), or try method='scipy_solver'",
+        "the step size fell below the resolution of the time. The field is stiff or diverges "
+        "here, or the tolerance is below the precision of the dtype: loosen rtol/atol, use "
+        "float64, bound the field (tanh, weight decay), or try method='scipy_solver'",
     )
     NON_FINITE = (
         errors.NonFiniteState,
@@ -79,25 +79,24 @@ class Status(Enum):
     )
     GAVE_UP = (
         errors.SolveError,
-        "SciPy's solver does not get past this time. The field is stiff or explodes: loosen "
+        "SciPy's solver failed at this time. The field is stiff or diverges: loosen "
         "rtol/atol, bound the field (tanh, weight decay), or try another method",
     )
 
     def error(
         self, *, t: float, t1: float, step: float, norm: float, steps: int, where: str = ""
     ) -> errors.SolveError:
-        """Return the exception for a solve that stopped at ``t`` on the way to ``t1``.
+        """Return the exception for a solve to ``t1`` that stopped at ``t``.
 
         ``t1`` is infinite if the solve should end at an event. ``step`` is NaN if it is not known,
-        ``steps`` counts attempts, and ``where`` is put in front of the message.
+        ``steps`` counts attempts, and ``where`` is a prefix of the message.
         """
         kind, reason = self.value
         goal = f"{t1:.6g}" if math.isfinite(t1) else "an event"
         size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
         attempt = "" if math.isnan(step) else f", step {step:.3g} (attempt {steps})"
         message = (
-            f"{where}at t = {t:.6g} on the way to {goal}{attempt}, "
-            f"state of root mean square {size}: {reason}."
+            f"{where}at t = {t:.6g} (target {goal}){attempt}, RMS of the state {size}: {reason}."
         )
         error: errors.SolveError = kind(message, t=t, step=step, norm=norm)
         return error

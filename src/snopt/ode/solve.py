@@ -101,7 +101,7 @@ def solve(
         controller: step-size control.
         first_step: first step to try, positive; None lets the stepper guess.
         stops: times at which a step must end, in order, including the last requested time.
-        jumps: stops at which the field is discontinuous, so that slopes are evaluated anew.
+        jumps: stops at which the field is discontinuous; slopes are evaluated again there.
         perturb: treat every stop, and the start, as a jump.
         on_step: receives every accepted step while the stepper still holds its stages.
         until: returns whether an accepted step is the last one.
@@ -187,7 +187,7 @@ class StepControl:
             return False
         proposed = size * factor
         if factor >= control.ifactor:
-            # A step cut short by a stop says little about much longer steps.
+            # A step shortened by a stop gives little information about much longer steps.
             proposed = max(proposed, self.h)
         self.h = min(max(proposed, control.min_step), control.max_step)
         self.ratio = ratio
@@ -201,7 +201,7 @@ class StepControl:
         return self.stats.accepted + self.stats.rejected >= self.controller.max_steps
 
     def stuck(self, t: float, t1: float, size: float, end: float, landing: bool) -> Status | None:
-        """Return why a step from ``t`` to ``t1`` on the way to ``end`` cannot advance, if so."""
+        """Return the reason why a step from ``t`` to ``t1`` cannot advance, or None."""
         far = max(abs(t), abs(end)) if math.isfinite(end) else abs(t)
         if (size < 0.25 * self.eps * far and not landing) or t1 == t:
             return Status.UNDERFLOW if math.isfinite(self.failed) else Status.NON_FINITE
@@ -210,7 +210,7 @@ class StepControl:
     def failure(
         self, status: Status, t: float, end: float, x: Tensor, where: str = ""
     ) -> SolveError:
-        """Return the error for a solve that stopped at ``(t, x)`` on the way to ``end``."""
+        """Return the error for a solve to ``end`` that stopped at ``(t, x)``."""
         return status.error(
             t=t,
             t1=end,

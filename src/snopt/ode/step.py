@@ -18,7 +18,7 @@ from torch import Tensor
 from snopt.base.types import TensorField
 from snopt.ode.interpolation import Row
 from snopt.ode.norms import Norm
-from snopt.ode.tableau import Tableau, TableauTensors, Weights, tensors
+from snopt.ode.tableau import TableauTensors, Weights
 
 
 class Stages(Protocol):
@@ -42,6 +42,7 @@ class StageBuffer:
         self.matrix = torch.empty(rows, like.numel(), dtype=like.dtype, device=like.device)
         self.views = self.matrix.view(rows, *like.shape).unbind(0)
         self.columns = self.matrix.t()
+        self._unread = self.matrix.select(0, 0)  # a summand of factor zero
 
     def write(self, i: int, k: Tensor) -> None:
         """Copy stage ``i`` into its row."""
@@ -54,7 +55,7 @@ class StageBuffer:
     def combine(self, x: Tensor | None, weights: Weights, h: float, start: int = 0) -> Tensor:
         """Return the weighted sum of the stages from ``start`` on, as one product."""
         columns = self.columns[:, start : start + len(weights.row)]
-        base, beta = (self.columns[:, 0], 0) if x is None else (x.reshape(-1), 1)
+        base, beta = (self._unread, 0) if x is None else (x.reshape(-1), 1)
         out = torch.addmv(base, columns, weights.tensor, beta=beta, alpha=h)
         return out.view(self.shape)
 
@@ -96,12 +97,11 @@ def stage_times(rows: TableauTensors, t: float, h: float) -> tuple[Tensor, ...]:
     return torch.add(rows.c * h, t).unbind(0)
 
 
-def fill(stages: Stages, tableau: Tableau, field: TensorField, times: tuple[Tensor, ...],
+def fill(stages: Stages, rows: TableauTensors, field: TensorField, times: tuple[Tensor, ...],
          h: float, x: Tensor, first: int, last: int) -> None:  # fmt: skip
     """Evaluate the stages ``first <= i < last`` of a step from ``x``."""
-    rows = tensors(tableau, x.dtype, x.device).a
     for i in range(first, last):
-        stages.write(i, field(times[i], stages.combine(x, rows[i], h) if i else x))
+        stages.write(i, field(times[i], stages.combine(x, rows.a[i], h) if i else x))
 
 
 def combine_errors(norms: Row) -> float:
@@ -123,7 +123,7 @@ def combine_errors(norms: Row) -> float:
 
 
 def read_numbers(*values: Tensor | float) -> Row:
-    """Return numbers that may live on a device, with one transfer for all of them."""
+    """Return numbers from a device, with one transfer for all of them."""
     if len(values) == 1 or not isinstance(values[0], Tensor):
         return tuple(float(value) for value in values)
     return tuple(torch.stack(values).tolist())  # type: ignore[arg-type]

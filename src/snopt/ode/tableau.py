@@ -48,7 +48,7 @@ class Tableau:
     """The coefficients of one method.
 
     Attributes:
-        name: the ``method=`` under which users find it.
+        name: the value of ``method=`` that selects it.
         order: order of convergence of ``x1``.
         c: stage times, including the end slope and extra stages of the dense output.
         a: one row of coefficients per stage; row ``i`` has ``i`` entries.
@@ -80,7 +80,7 @@ class Tableau:
         and slopes at both ends, of order three at most.
 
         Args:
-            name: the ``method=`` under which users find it.
+            name: the value of ``method=`` that selects it.
             order: order of convergence.
             a: the strictly lower triangle, row by row; the first row is empty.
             b: weights of the stages.
@@ -213,7 +213,7 @@ def _explicit(name: str, order: int, c: Row, a: tuple[Row, ...], b: Row, **more:
 EULER = _explicit("euler", 1, (0.0,), ((),), (1.0,), dense=((1.0,), (0.0,)), dense_order=1)
 MIDPOINT = _explicit("midpoint", 2, (0.0, 0.5), ((), (0.5,)), (0.0, 1.0))
 HEUN = _explicit("heun", 2, (0.0, 1.0), ((), (1.0,)), (0.5, 0.5))
-# The 3/8 rule, like torchdiffeq's "rk4", so that the same call returns the same numbers.
+# The 3/8 rule, like torchdiffeq's "rk4", so the same call returns the same numbers.
 RK4 = _explicit(
     "rk4",
     4,
@@ -326,14 +326,17 @@ def register_method(tableau: Tableau) -> None:
 
 
 def _faults(tableau: Tableau) -> Iterator[str]:
-    """Yield what is wrong with the coefficients of a method."""
+    """Yield one message per error in the coefficients of a method."""
 
     def equal(x: float, y: float) -> bool:
         return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-9)
 
     total = len(tableau.c)
     if len(tableau.a) != total or not 0 < tableau.stages < total:
-        yield f"{len(tableau.a)} rows of a, {total} times and {tableau.stages} stages do not fit"
+        yield (
+            f"{len(tableau.a)} rows of a, {total} times and {tableau.stages} stages are "
+            "inconsistent"
+        )
     if not equal(math.fsum(tableau.b), 1.0):
         yield f"its weights b sum to {math.fsum(tableau.b):.12g}, not to 1"
     for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=False)):
@@ -347,7 +350,7 @@ def _faults(tableau: Tableau) -> Iterator[str]:
     end = tableau.dense_weights(1.0)
     wanted = (*tableau.b, *[0.0] * (total - tableau.stages))
     if len(end) != total or not all(map(equal, end, wanted)):
-        yield "its dense output does not end in the new state"
+        yield "its dense output does not match the new state at theta = 1"
 
 
 def tableau_named(name: str) -> Tableau:

@@ -1,4 +1,4 @@
-"""The optimizer."""
+"""The second-order optimizer SNOpt."""
 
 from snopt.optim.agreement import all_ranks_ok
 from snopt.optim.snopt import SNOpt

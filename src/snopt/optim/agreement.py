@@ -1,4 +1,4 @@
-"""Several processes: joint decisions, and errors when a process is lost."""
+"""Joint decisions of several processes, and errors when a process is lost."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ __all__ = ["all_ranks_ok", "joint"]
 
 @contextmanager
 def joint(what: str) -> Iterator[None]:
-    """Say what an exchange was for if it fails."""
+    """Add the purpose of an exchange to its error."""
     try:
         yield
     except RuntimeError as error:
         raise RuntimeError(
-            f"rank {rank()} could not {what}: another process has ended, raised an exception, or "
-            "made fewer calls of SNOpt.step or snopt.all_ranks_ok than this one. Training cannot "
-            "continue in this process group; look at the other processes' output"
+            f"rank {rank()} could not {what}: another process has exited, raised an exception, or "
+            "called SNOpt.step or snopt.all_ranks_ok fewer times. Training cannot continue in this "
+            "process group; check the output of the other processes"
         ) from error
 
 
 def all_ranks_ok(ok: bool) -> bool:
-    """Tell whether all processes are well; every process must call it, and gets the same answer.
+    """Return whether ``ok`` is True on all processes; every process must call it.
 
-    With it, processes decide together whether to use a batch. Call it between the forward and the
-    backward pass: ``DistributedDataParallel`` communicates during ``backward``, so that a process
-    that raises an exception there leaves the others waiting.
+    Use it to decide on all processes together whether to use a batch. Call it between the forward
+    and the backward pass: ``DistributedDataParallel`` communicates during ``backward``, so a
+    process that raises an exception there leaves the others waiting.
 
     Args:
-        ok: whether this process is well.
+        ok: whether this process can continue.
 
     Returns:
-        ``ok`` without a process group.
+        the same value on every process; ``ok`` itself without a process group.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

@@ -1,4 +1,4 @@
-"""Schedule-free averaging: the place of momentum and of a learning-rate schedule."""
+"""Schedule-free averaging, which replaces momentum and a learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor
 
 __all__ = ["averaged_step_", "forget_average", "move_", "share_and_lr"]
 
-#: Steps over which the learning rate of a parameter grows to its value.
+#: Number of warm-up steps of the learning rate.
 WARM_UP = 20
 
 
 def share_and_lr(state: dict[str, Any], lr: float) -> tuple[float, float]:
-    """Count one step of a parameter; give its share in the average and its learning rate.
+    """Count one step of a parameter; return its share in the average and its learning rate.
 
         η_k = η min(1, k / 20),    c_k = w_k / (w_1 + ... + w_k),    w_k = k² (max_{i ≤ k} η_i)²
 
-    The first steps are those of a second moment that has seen few gradients, and are shorter.
-    The average forgets the beginning: half of it is the latest fifth of the steps. A rate that
-    sinks later does not make steps count for less.
+    The first steps are shorter, because the second moment is estimated from few gradients. The
+    average forgets the first steps: the latest fifth of the steps makes up half of it. A learning
+    rate that decreases later does not reduce the weights.
 
     Args:
         state: the parameter's state, where the sums are kept.
@@ -45,13 +45,13 @@ def averaged_step_(
 
         z ← z - η d,    x ← (1 - c) x + c z,    y = (1 - β) z + β x
 
-    The fast sequence z takes the steps, x is its average, and gradients are taken at y between
-    them, which is what the parameters hold. x need not be stored: solved for y,
+    The fast sequence z takes the steps, x is its average, and gradients are evaluated at y, which
+    is stored in the parameters. x need not be stored; y is updated directly:
 
         y ← (1 - c) y + c z - η (1 - β (1 - c)) d.
 
-    The average takes the place of momentum, and makes the steps of y shorter and shorter, as a
-    schedule would. With β = 0, y is z.
+    Averaging replaces momentum, and the steps of y become shorter, as with a schedule. With β = 0,
+    y is z.
 
     Args:
         y: the parameter.
@@ -81,7 +81,7 @@ def move_(
         direction: d.
         lr: η.
         momentum: β.
-        weight_decay: γ; d + γ y takes the place of d.
+        weight_decay: γ; d is replaced by d + γ y.
     """
     if weight_decay:
         direction = direction.add(param, alpha=weight_decay)
@@ -92,7 +92,7 @@ def move_(
 
 
 def forget_average(param: Tensor, state: dict[str, Any]) -> None:
-    """Start the average of a parameter afresh from where it is.
+    """Restart the average of a parameter from its current value.
 
     Args:
         param: the parameter.

@@ -1,4 +1,4 @@
-"""What an optimizer was asked to be; checked once."""
+"""The validated configuration of an optimizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refr
 
 #: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
-    "adam": {"lr": 2e-2, "momentum": 0.9, "damping": 1e-8, "decay": 0.999, "fallback_lr": 2e-2},
+    "adam": {"lr": 2e-2, "momentum": 0.9, "damping": 1e-6, "decay": 0.999, "fallback_lr": 2e-2},
     "amortized": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.75, "fallback_lr": 1e-3},
     "kronecker": {"lr": 5e-3, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "fallback_lr": 1e-3},
 }
@@ -25,10 +25,10 @@ RULE_DEFAULTS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """Choices that hold for the whole optimizer (those of a parameter group are in the group).
+    """Settings of the whole optimizer (settings of a parameter group are in the group).
 
     Attributes:
-        rule: what is done in the eigenbasis.
+        rule: update rule in the eigenbasis.
         refresh_every: the longest interval between refreshes, in iterations.
         refresh_first: the first interval; later ones grow.
         scope: which layers are covered.
@@ -44,7 +44,7 @@ class Config:
     on_divergence: OnDivergence = "skip"
 
     def __post_init__(self) -> None:
-        """Check every choice once."""
+        """Validate all settings."""
         choices: dict[str, Any] = {"rule": Rule, "scope": Scope, "on_divergence": OnDivergence}
         for name, kind in choices.items():
             if getattr(self, name) not in get_args(kind):
@@ -55,41 +55,41 @@ class Config:
 
 
 def check_arguments(model: object, params: object) -> None:
-    """Refuse what everyone types first, with the call that was meant.
+    """Raise a TypeError with the correct call for common mistakes.
 
     Args:
-        model: what should be a module.
-        params: what should be parameters, groups of them, or None.
+        model: must be a module.
+        params: must be parameters, groups of them, or None.
 
     Example:
         >>> check_arguments(nn.Linear(1, 1).parameters(), None)
         Traceback (most recent call last):
         ...
-        TypeError: model is a generator, not a module; SNOpt listens to the layers, so it takes ...
+        TypeError: model is a generator, not a module; SNOpt registers hooks on the layers, ...
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"model is a {type(model).__name__}, not a module; SNOpt listens to the layers, so it "
-            "takes the model itself: SNOpt(model, lr=...), and SNOpt(model, params=...) to train a "
-            "part of it"
+            f"model is a {type(model).__name__}, not a module; SNOpt registers hooks on the "
+            "layers, so pass the model: SNOpt(model, lr=...), or SNOpt(model, params=...) to train "
+            "a part of it"
         )
     if isinstance(params, (int, float)):
         raise TypeError(
-            f"params is {params}, a number; the learning rate is given by name: "
+            f"params is {params}, a number; pass the learning rate by keyword: "
             f"SNOpt(model, lr={params})"
         )
 
 
 def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, float]:
-    """Fill in what was not given, and check it.
+    """Fill in default values, and validate all values.
 
     Args:
         rule: the rule.
         given: ``lr``, ``momentum``, ``damping``, ``decay``, ``weight_decay``, ``fallback_lr``.
 
     Returns:
-        The defaults of a parameter group; ``fallback_ratio`` is the fallback's learning rate
-        over ``lr``, so that a scheduler moves both.
+        the defaults of a parameter group; ``fallback_ratio`` is the fallback's learning rate
+        divided by ``lr``, so a scheduler changes both.
 
     Example:
         >>> group_defaults("amortized", {"lr": 0.1})["fallback_ratio"]
@@ -97,7 +97,7 @@ def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, floa
     """
     values = {name: v for name, v in given.items() if v is not None}
     if rule == "adam" and "lr" in values:
-        # The same rule in other coordinates: the same learning rate suits.
+        # The same rule in other coordinates, so the same learning rate is suitable.
         values.setdefault("fallback_lr", values["lr"])
     values = {**RULE_DEFAULTS[rule], "weight_decay": 0.0, **values}
     for name, value in values.items():
@@ -105,17 +105,17 @@ def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, floa
             raise ValueError(f"{name}={value} must not be negative")
     for name in ("momentum", "decay"):
         if not values[name] < 1:
-            raise ValueError(f"{name}={values[name]} must be below 1, or nothing is forgotten")
+            raise ValueError(f"{name}={values[name]} must be below 1, or old values never decay")
     lr, fallback_lr = values["lr"], values.pop("fallback_lr")
     values["fallback_ratio"] = fallback_lr / lr if lr else 1.0
     return values
 
 
 def refresh_gap(iteration: int, first: int, every: int) -> int:
-    """Iterations from one refresh to the next.
+    """Return the number of iterations from one refresh to the next.
 
-    Curvature changes fastest at the start: the gap begins at ``first`` and grows with the
-    iterations made so far, a tenth of them, up to ``every``.
+    Curvature changes fastest at the start, so the gap starts at ``first`` and grows to ``every``;
+    in between it is a tenth of the iterations so far.
 
     Example:
         >>> [refresh_gap(i, 5, 100) for i in (0, 200, 2000)]

@@ -39,11 +39,12 @@ def cover(
 
     Layers that share one weight share one slot, named after the first of them. A bias is part of
     the slot if it is in the same parameter group as its weight and all layers that share the
-    weight share it too; otherwise it is left to the fallback.
+    weight share it too; otherwise the fallback trains it.
 
     Args:
         model: the model.
-        group_of: the parameter group of each parameter, by ``id``; others are not trained.
+        group_of: the parameter group of each parameter, by ``id``; other parameters are not
+            trained.
         fields: vector fields; their layers are recorded at quadrature nodes only.
         scope: ``"all"`` layers, or those of vector fields only (``"ode"``).
         options: form of convolutions, and whether to cover recurrent layers.
@@ -76,7 +77,7 @@ def cover(
 
 
 def _layers(model: nn.Module, recurrent: bool) -> Iterator[tuple[str, nn.Module]]:
-    """The layers that may be covered; parts of a composite layer, which it never calls, may not."""
+    """Yield the layers that may be covered, without the inner modules of composite layers."""
     parts: set[int] = set()
     for name, module in model.named_modules():
         composite = composite_of(module)
@@ -87,7 +88,7 @@ def _layers(model: nn.Module, recurrent: bool) -> Iterator[tuple[str, nn.Module]
 
 
 def _slot_name(name: str, matrix: str) -> str:
-    """The layer's name, and that of the matrix if the layer has several."""
+    """Return the layer's name, with the name of the matrix if the layer has several."""
     if matrix == "weight":
         return name or "model"
     return ".".join([*filter(None, [name]), matrix.removesuffix(".weight")])

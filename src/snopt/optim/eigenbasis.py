@@ -2,14 +2,14 @@
 
 The curvature of a layer is a Kronecker product of one symmetric factor per mode of its weights
 (``(out, in)`` for a matrix). Its eigenvectors are Kronecker products of the factors' eigenvectors,
-so that a change of basis multiplies each mode by a small orthogonal matrix:
+so a change of basis multiplies each mode by a small orthogonal matrix:
 
     X = U_Bᵀ G U_A        (Algorithm 2, line 4)
     δθ = U_B X U_Aᵀ       (Algorithm 2, line 7)
 
-A weight tensor here is ``[groups, mode, mode, ...]``. A *mode basis* is a list of
-orthogonal blocks ``[groups, b, b]`` along the diagonal: one block for a full basis, several
-if the factor is too large for one, none for the identity.
+A weight tensor here is ``[groups, mode, mode, ...]``. A *mode basis* is a list of orthogonal blocks
+``[groups, b, b]`` along the diagonal: one block for a full basis, several if the factor is too
+large for one block, none for the identity.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def rotate(x: Tensor, bases: Bases) -> Tensor:
 
 
 def rotate_back(x: Tensor, bases: Bases) -> Tensor:
-    """Leave the eigenbasis: ``U_B X U_Aᵀ`` (Algorithm 2, line 7).
+    """Undo :func:`rotate`: ``U_B X U_Aᵀ`` (Algorithm 2, line 7).
 
     Example:
         >>> turn = torch.tensor([[[0.6, -0.8], [0.8, 0.6]]])

@@ -36,7 +36,7 @@ def robust_eigh(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         matrix: ``[..., d, d]``.
 
     Returns:
-        Eigenvalues ascending and eigenvectors in columns, in the dtype of ``matrix``; None
+        eigenvalues ascending and eigenvectors in columns, in the dtype of ``matrix``; None
         if an entry is not finite or no attempt succeeded. The caller keeps its old basis.
 
     Example:

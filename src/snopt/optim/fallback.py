@@ -19,7 +19,7 @@ EPS = 1e-8
 def plain_direction(
     param: Tensor, state: dict[str, Any], *, decay: float, damping: float
 ) -> Tensor:
-    """Direction of the rule ``adam`` in the coordinates of the parameter itself.
+    """Return the direction of the rule ``adam`` without a change of basis.
 
     Args:
         param: a parameter with a gradient.

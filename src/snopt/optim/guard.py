@@ -1,4 +1,4 @@
-"""What to do when a gradient or a loss is not finite."""
+"""Protection against gradients and losses that are not finite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
 #: The optimizer's state of each parameter.
 States: TypeAlias = MutableMapping[Tensor, dict[str, Any]]
 
-#: Where the code of this package and of torch is.
+#: Folders of this package and of torch.
 _LIBRARIES = tuple(
     os.path.join(os.path.dirname(file), "") for file in (os.path.dirname(__file__), torch.__file__)
 )
@@ -33,14 +33,14 @@ CAUTION = 4.0
 
 @dataclass
 class Counts:
-    """What happened so far.
+    """Counts of events since the optimizer was created.
 
     Attributes:
         iterations: calls of ``step`` (or ``precondition_``).
-        refreshes: times factors and bases were renewed.
+        refreshes: updates of factors and bases.
         skipped: updates skipped because a gradient or the loss was not finite.
-        rollbacks: times the parameters were restored.
-        eigh_failures: layers whose decomposition failed; their old basis was kept.
+        rollbacks: how often the parameters were restored.
+        eigh_failures: failed decompositions; the layer kept its old basis.
         dropped_calls: layer calls not counted in the factors because they were not finite.
         unrecorded: refreshes at which a layer with a gradient had never been recorded.
     """
@@ -73,7 +73,7 @@ def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
         return False
     if not tensors:
         return True
-    # The largest absolute value is not finite exactly if an entry is not; a sum could overflow.
+    # The largest absolute value is finite if and only if all entries are; a sum could overflow.
     norms = torch._foreach_norm(list(tensors), float("inf"))
     device = norms[0].device
     return bool(torch.isfinite(torch.stack([n.to(device, torch.float32) for n in norms])).all())
@@ -88,7 +88,7 @@ def warn(message: str) -> None:
 
 
 def warn_once(counts: Counts, name: str, message: str) -> None:
-    """Count an event, and warn of its kind the first time only."""
+    """Count an event, and warn the first time only."""
     value = getattr(counts, name) + 1
     setattr(counts, name, value)
     if value == 1:
@@ -100,8 +100,8 @@ class Guard:
     """Protects the parameters from gradients that are not finite.
 
     Attributes:
-        on_divergence: what to do.
-        counts: events so far.
+        on_divergence: what to do if a gradient is not finite.
+        counts: counts of events.
         caution: grows with every rollback; multiplies damping, or divides steps.
     """
 
@@ -114,8 +114,8 @@ class Guard:
 
         Args:
             params: the parameters.
-            states: the optimizer's state of each; the copy is stored there, so that it is part
-                of checkpoints.
+            states: the optimizer's state of each; the copy is stored there and is part of
+                checkpoints.
         """
         if self.on_divergence == "rollback":
             for param in params:

@@ -1,8 +1,8 @@
-"""Several processes: averaged factors, shared eigendecompositions.
+"""Averaged factors and shared eigendecompositions for several processes.
 
-Gradients are averaged by DistributedDataParallel. Each rank records the factors of its own part
-of the batch; their mean over ranks is the factor of the joint batch, because factors are
-averages over examples. Without a process group nothing here communicates.
+Gradients are averaged by DistributedDataParallel. Each rank records the factors of its part of the
+batch; their mean over ranks is the factor of the joint batch, because factors are averages over
+examples. Without a process group there is no communication.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from snopt.optim.eigh import robust_eigh
 __all__ = ["average_sums", "owners", "shared_eigh", "together"]
 
 MESSAGE = 25 << 20
-"""Bytes of a message, as in DistributedDataParallel: with many workers the number of messages
-dominates the cost, and a single message would need another copy of all factors."""
+"""Bytes per message, as in DistributedDataParallel. With many workers the number of messages
+dominates the cost; a single message would need another copy of all factors."""
 
 
 def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
@@ -33,7 +33,7 @@ def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]
         sizes: bytes of each item.
 
     Returns:
-        The indices in each message, in the same order on every rank.
+        the indices in each message, in the same order on every rank.
 
     Example:
         >>> together(["a", "b", "a"], [100, 100, 100])
@@ -56,7 +56,7 @@ def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]
 def _exchanged(
     parts: Sequence[Tensor], kinds: Sequence[int], send: Callable[[Tensor, int], object]
 ) -> list[Tensor]:
-    """Send vectors in few messages, and return what arrives in their place."""
+    """Exchange vectors in few messages, and return the results."""
     back = list(parts)
     wholes = [(kind, part.dtype, part.device) for kind, part in zip(kinds, parts, strict=True)]
     for message in together(wholes, [part.nbytes for part in parts]):
@@ -75,7 +75,7 @@ def average_sums(
     sizes: Mapping[str, list[list[int]]],
     options: KroneckerOptions,
 ) -> None:
-    """Average sums over the ranks that recorded something, in place; sum the numbers of examples.
+    """Average sums over the ranks that recorded something, in place; add the numbers of examples.
 
     Args:
         sums: the sums of this rank.
@@ -100,9 +100,9 @@ def average_sums(
 
 
 def _packed(sums: FactorSums, slot: Slot, sizes: list[list[int]]) -> Tensor:
-    """A layer's sums as one vector, zero if the rank did not record the layer.
+    """Return a layer's sums as one vector, zero if the rank did not record the layer.
 
-    The first two entries are whether it did, and the duration.
+    The first two entries are 1 or 0 (recorded or not) and the duration.
     """
     weight = slot.view.parameters[0]
     values = [float(sums.modes is not None), sums.duration]
@@ -144,13 +144,13 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
 
 
 def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
-    """Decompose every block, each on one rank only.
+    """Decompose every block on one of the ranks.
 
     Args:
         blocks: symmetric ``[groups, b, b]``, the same on every rank.
 
     Returns:
-        Eigenvalues and eigenvectors of each, the same on every rank; None where it failed.
+        eigenvalues and eigenvectors of each block, the same on every rank; None if it failed.
 
     Example:
         >>> (values, vectors), = shared_eigh([torch.eye(2)[None]])
@@ -167,7 +167,7 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
         ok = block.new_tensor([float(found is not None)])
         parts = (block[..., 0], block) if found is None else found
         buffers.append(torch.cat([ok, *(part.flatten() for part in parts)]))
-    # All ranks compute before any of them communicates, so that none waits for another.
+    # All ranks compute before any of them communicates, so none waits for another.
     buffers = _exchanged(buffers, owner, lambda flat, where: distributed.broadcast(flat, src=where))
     results: list[tuple[Tensor, Tensor] | None] = []
     for block, buffer in zip(blocks, buffers, strict=True):

@@ -1,4 +1,4 @@
-"""From recorded sums to new eigenbases."""
+"""Compute new eigenbases from recorded sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["factors_of", "renew", "warn_of_unrecorded"]
 
 
 def factors_of(state: LayerState) -> LayerFactors | None:
-    """Read a layer's averaged factors back from its state."""
+    """Return a layer's averaged factors from its state, or None."""
     modes = state.get("factors")
     return None if modes is None else LayerFactors(modes)
 
@@ -35,14 +35,14 @@ def renew(
     called) does not change.
 
     Args:
-        found: new factors by name; emptied layer by layer, so that old and new matrices are in
-            memory together for one layer only.
+        found: new factors by name. The dictionary is emptied layer by layer, so old and new
+            matrices are in memory together for one layer only.
         slots: all slots.
         state_of: returns the state of a slot.
         averaging: weight of the old factors.
-        counts: where failures are counted.
+        counts: receives the number of failures.
     """
-    # Several processes divide the decompositions among them, so that all are needed at once.
+    # Several processes share the decompositions, so all factors are needed at once.
     at_once = len(found) if world_size() > 1 else 1
     names = list(found)
     for i in range(0, len(names), at_once):
@@ -70,14 +70,14 @@ def _enter(
     decomposed: list[list[tuple[Tensor, Tensor] | None]],
     counts: Counts,
 ) -> None:
-    """Put a layer in its new eigenbasis, if every factor could be decomposed."""
+    """Change a layer to its new eigenbasis, if every factor could be decomposed."""
     modes = [[pair for pair in mode if pair is not None] for mode in decomposed]
     if any(pair is None for mode in decomposed for pair in mode):
         warn_once(
             counts,
             "eigh_failures",
-            f"the factors of layer {name!r} could not be decomposed, so that it keeps its old "
-            "basis, or Adam if it has none; if this happens often, lower the learning rate",
+            f"the factors of layer {name!r} could not be decomposed; keeping its old basis "
+            "(or Adam without one). If this happens often, lower the learning rate",
         )
         return
     bases = [[vectors for _, vectors in mode] for mode in modes]
@@ -91,13 +91,13 @@ def warn_of_unrecorded(
     state_of: Callable[[Slot], LayerState],
     counts: Counts,
 ) -> None:
-    """Warn, once, of layers that have a gradient but were never recorded, with the reason.
+    """Warn once about layers that have a gradient but were never recorded, with the reason.
 
     Args:
         recording: the recording of this iteration.
         slots: all slots.
         state_of: returns the state of a slot.
-        counts: where it is counted.
+        counts: receives the number of such refreshes.
     """
     missing: dict[str, list[str]] = {}
     for name, slot in slots.items():

@@ -1,8 +1,8 @@
-"""What to do with a gradient once it is in the eigenbasis: three rules.
+"""The three update rules for a gradient in the eigenbasis.
 
-``X`` is the gradient of one layer in the eigenbasis of its Kronecker factors. Each rule takes it
-and its own moments, and returns a direction (to be subtracted after rotating back) and the new
-moments. Nothing is changed in place.
+``X`` is the gradient of one layer in the eigenbasis of its Kronecker factors. Each rule takes X and
+its moments, and returns a direction (to subtract after rotating back) and the new moments. Nothing
+is changed in place.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def amortized(
         S* ← α S* + (1 - α) N X²
         X  ← X / (S* + γ + ε)
 
-    The paper writes line 5 without N, the batch size. The authors' programs multiply by it, and
-    the published ε (0.03 to 0.1) belong to that scale: X is the gradient of a mean over N
-    examples, and N X² then estimates the second moment of one example's gradient, which is what
-    the eigenvalues of the Gauss-Newton matrix are. ``batch_size=1`` gives the printed line.
+    The paper writes line 5 without the batch size N. The authors' code multiplies by N, and the
+    published values of ε (0.03 to 0.1) belong to that scale: X is the gradient of a mean over N
+    examples, so N X² estimates the second moment of one example's gradient, an eigenvalue of the
+    Gauss-Newton matrix. ``batch_size=1`` gives the line as printed.
 
     Args:
-        X: gradient in the eigenbasis, weight decay's γ θ included.
+        X: gradient in the eigenbasis, including γ θ of weight decay.
         S: S*, zero at the start.
         decay: α.
         damping: ε.
         batch_size: N.
-        weight_decay: γ, which the Remark of Section 3.2 adds to the curvature too.
+        weight_decay: γ, which is also added to the curvature (Remark of Section 3.2).
 
     Example:
         >>> X, S = amortized(torch.tensor([2.0]), torch.zeros(1), decay=0.75, damping=1.0)
@@ -54,25 +54,25 @@ def amortized(
 def adam(
     X: Tensor, square: Tensor, *, step: int, decay: float, damping: float
 ) -> tuple[Tensor, Tensor]:
-    """Adam's scaling, its coordinates those of the eigenbasis.
+    """Adam's scaling in the coordinates of the eigenbasis.
 
         v ← β v + (1 - β) X²,          β = min(β₂, 1 - k^(-0.8))
         X ← X / (√v + ε),              X ← X / max(1, RMS(X))
 
-    In the coordinates of the parameters this is the second half of Adam (Kingma and Ba 2015); in
-    the eigenbasis of the Kronecker factors the coordinates are the least correlated ones, which is
-    what a diagonal scaling supposes. The first half, momentum, is left to
-    :func:`~snopt.optim.averaging.averaged_step_`.
+    In the coordinates of the parameters this is Adam (Kingma and Ba 2015) without momentum. A
+    diagonal scaling assumes uncorrelated coordinates, and the coordinates in the eigenbasis of the
+    Kronecker factors are the least correlated ones. :func:`~snopt.optim.averaging.averaged_step_`
+    replaces momentum.
 
-    The memory of v grows with the number of steps, and a gradient that is larger than v remembers
-    is scaled down as a whole; both are from Adafactor (Shazeer and Stern 2018). Without them a
-    gradient that grows again after it has nearly vanished makes a step that is too long.
+    The decay of v increases with the number of steps, and a gradient that is large compared with v
+    is scaled down as a whole; both are from Adafactor (Shazeer and Stern 2018). Without them, a
+    gradient that grows again after it has nearly vanished would cause too long a step.
 
     Args:
         X: gradient in the eigenbasis.
         square: v.
         step: k, counted from 1.
-        decay: β₂, the longest memory.
+        decay: β₂, the largest decay.
         damping: ε.
 
     Example:
@@ -86,7 +86,7 @@ def adam(
 
 
 def kronecker_eigenvalues(values: Sequence[Tensor]) -> Tensor:
-    """Eigenvalues of a Kronecker product, laid out as the weights are: Σ_B ⊗ Σ_A.
+    """Return the eigenvalues Σ_B ⊗ Σ_A of a Kronecker product, in the layout of the weights.
 
     Args:
         values: eigenvalues of each mode's factor, each ``[groups, d]``.
@@ -109,8 +109,8 @@ def tikhonov(
 
         X ← X / (Σ_A ⊗ Σ_B + γ + ε),    which is (Ā ⊗ B̄ + (γ + ε) I)⁻¹ in the eigenbasis.
 
-    With ε = γ = 0 it is line 10 of Algorithm 1. The left side of eq. ``tik-reg`` in the paper
-    has Ā + B̄ where Ā ⊗ B̄ is meant.
+    With ε = γ = 0 it is line 10 of Algorithm 1. The left side of eq. ``tik-reg`` in the paper has a
+    typo: Ā + B̄ should be Ā ⊗ B̄.
 
     Args:
         X: gradient in the eigenbasis.

@@ -16,6 +16,7 @@ from snopt.kronecker import (
     KroneckerRecorder,
     LayerFactors,
     Recording,
+    Seen,
     Slot,
 )
 from snopt.optim.agreement import all_ranks_ok
@@ -37,50 +38,50 @@ __all__ = ["SNOpt"]
 class SNOpt(torch.optim.Optimizer):
     """Second-order Neural ODE optimizer: schedule-free Adam in the eigenbasis of Kronecker factors.
 
-    The default rule is a relative of EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and
-    SOAP (Vyas et al. 2024). What is different is where the basis comes from: from curvature that
-    is integrated along the path of each solve. Steps are averaged (Defazio et al. 2024), so that no
-    schedule is needed. The paper's own rule is ``rule="amortized"``.
+    The default rule is related to EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and SOAP
+    (Vyas et al. 2024). The difference is the basis: it comes from curvature that is integrated
+    along the path of each solve. Steps are averaged (Defazio et al. 2024), so no schedule is
+    needed. The paper's rule is ``rule="amortized"``.
 
-    The usual loop stays as it is: ``zero_grad``, forward, ``backward``, ``step``. On refresh
+    The training loop does not change: ``zero_grad``, forward, ``backward``, ``step``. On refresh
     iterations the backward pass also integrates the Kronecker factors of every covered layer
-    (Algorithm 1, lines 4 to 9); ``step`` then renews the eigenbases. On every iteration the
-    gradient is rotated into the eigenbasis, scaled there, and rotated back.
+    (Algorithm 1, lines 4 to 9); ``step`` then updates the eigenbases. On every iteration the
+    gradient is rotated into the eigenbasis, scaled, and rotated back.
 
     =============  ==========================================================================
     rule           in the eigenbasis
     =============  ==========================================================================
-    ``adam``       Adam's scaling, X ← X / (√v + ε), and averaging in the place of momentum
-    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε), N examples a batch
+    ``adam``       Adam's scaling, X ← X / (√v + ε), and averaging instead of momentum
+    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε), batch size N
     ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
     =============  ==========================================================================
 
     Linear layers, convolutions (also weight- and spectral-normalised) and attention are covered,
-    inside vector fields and outside (there it is ordinary K-FAC); recurrent layers with
-    ``KroneckerOptions(recurrent=True)``. All other parameters follow the rule ``adam`` without a
-    basis, or torch's Adam under the other rules; :meth:`summary` says which is which.
+    inside vector fields and outside (ordinary K-FAC); recurrent layers with
+    ``KroneckerOptions(recurrent=True)``. All other parameters use the rule ``adam`` without a
+    basis, or torch's Adam with the other rules; see :meth:`summary`.
 
     Args:
         model: the model, plain or wrapped in ``DistributedDataParallel``.
-        params: parameters or groups to train; all of the model's if not given.
+        params: parameters or groups to train; default all parameters of the model.
         lr: learning rate η.
-        rule: what is done in the eigenbasis.
-        momentum: β of the averaging of ``adam``, heavy-ball momentum of the other rules.
-        weight_decay: γ. ``adam`` decays weights apart from the gradient (as AdamW); the others
-            follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
+        rule: update rule in the eigenbasis.
+        momentum: β of the averaging for ``adam``, heavy-ball momentum for the other rules.
+        weight_decay: γ. ``adam`` uses decoupled weight decay (as AdamW); the others follow the
+            paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
-        decay: α of Algorithm 2; of ``adam`` the longest memory β₂, which grows with the steps.
+        decay: α of Algorithm 2; for ``adam`` the largest value of β₂, which grows with the steps.
         refresh_every: the longest interval between refreshes of the factors, in iterations.
-        refresh_first: the first interval; it grows to ``refresh_every`` as training goes on. Set
-            both to the same number for a fixed interval.
+        refresh_first: the first interval; it grows to ``refresh_every`` during training. Set both
+            to the same number for a fixed interval.
         scope: cover ``"all"`` layers, or those of vector fields only (``"ode"``).
         curvature: how factors are formed.
-        fields: vector fields solved by other means than a :class:`snopt.NeuralODE`; hand
+        fields: vector fields that are not solved by a :class:`snopt.NeuralODE`; pass
             :meth:`observer` of each to :func:`snopt.odeint`.
-        fallback_lr: learning rate of what is not covered; schedulers move it with ``lr``.
-        on_divergence: what to do when a gradient or the loss is not finite: ``"skip"`` the
-            update, ``"rollback"`` to the parameters of the last refresh and go on with more
-            damping (smaller steps for ``adam``), or ``"raise"``.
+        fallback_lr: learning rate of all other parameters; schedulers scale it with ``lr``.
+        on_divergence: what to do when a gradient or the loss is not finite: ``"skip"`` the update,
+            ``"rollback"`` to the parameters of the last refresh and continue with more damping
+            (smaller steps for ``adam``), or ``"raise"``.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
@@ -123,7 +124,7 @@ class SNOpt(torch.optim.Optimizer):
         self.fields = field_list(self.model, fields)
         self.guard = Guard(on_divergence)
         self.batch_size = 1
-        self.next_refresh = 0
+        self.next_refresh, self.seen = 0, Seen()
         self._recorder: KroneckerRecorder | None = None
         given = {
             "lr": lr,
@@ -139,7 +140,7 @@ class SNOpt(torch.optim.Optimizer):
         warn_of_cut_factors(self.recorder)
 
     def _attach(self) -> None:
-        """Find the layers to cover and start recording for the coming iteration if it is due."""
+        """Find the layers to cover, and start recording if the next iteration is a refresh."""
         if self._recorder is not None:
             self._recorder.disarm()
         group_of = {id(p): i for i, g in enumerate(self.param_groups) for p in g["params"]}
@@ -147,44 +148,44 @@ class SNOpt(torch.optim.Optimizer):
         fields = [block.field for block in blocks] + self.fields
         slots = cover(self.model, group_of, fields, self.config.scope, options)
         self._group_of, self._watch = group_of, ModelWatch(self.model)
-        self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options)
+        self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options, self.seen)
         self._arm()
 
     def _arm(self) -> None:
         if self.counts.iterations >= self.next_refresh:
-            self.recorder.arm(seed=self.counts.iterations)
+            self.recorder.arm(seed=self.counts.refreshes)
         else:
             self.recorder.disarm()
 
     @property
     def recorder(self) -> KroneckerRecorder:
-        """What records the curvature."""
+        """The recorder of the curvature."""
         assert self._recorder is not None
         return self._recorder
 
     def observer(self, field: nn.Module) -> FieldObserver:
-        """Make an observer of a vector field, for ``snopt.odeint(..., observer=...)``.
+        """Return the observer of a vector field, for ``snopt.odeint(..., observer=...)``.
 
         Args:
-            field: one of the ``fields`` the optimizer was made with.
+            field: one of the ``fields`` passed to the constructor.
         """
         if not any(field is known for known in self.fields):
             raise ValueError(
-                f"{type(field).__name__} is not a known vector field, so that its layers have no "
-                "integral over time; make the optimizer with fields=[that module]"
+                f"{type(field).__name__} is not a known vector field, so its layers are not "
+                "integrated over time; create the optimizer with fields=[that module]"
             )
         return self.recorder.observer(field)
 
     @property
     def factors(self) -> dict[str, LayerFactors]:
-        """Kronecker factors by layer name; ``.A`` and ``.B`` can be read after a refresh."""
+        """Kronecker factors ``.A`` and ``.B`` by layer name, after a refresh."""
         found = {n: factors_of(self._state_of(s)) for n, s in self.recorder.slots.items()}
         return {name: factors for name, factors in found.items() if factors is not None}
 
     def summary(self) -> Summary:
-        """List which parameters are covered, by factors of which size, and what that costs.
+        """Return which parameters are covered, the sizes of their factors, and the memory used.
 
-        Print it, or read its rows.
+        Print the summary, or read its rows.
         """
         recorder, begun = self.recorder, self.counts.iterations > 0
         lost = {n for n, s in recorder.slots.items() if begun and "bases" not in self._state_of(s)}
@@ -209,14 +210,14 @@ class SNOpt(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters.
 
-        With several processes each must call it: if a gradient or the loss of one is not finite,
-        all skip the update.
+        With several processes, each must call it. If a gradient or the loss of one process is not
+        finite, all skip the update.
 
         Args:
             closure: re-evaluates the model and returns the loss.
 
         Returns:
-            The closure's loss, or None.
+            the closure's loss, or None.
         """
         loss = None
         if closure is not None:
@@ -235,8 +236,8 @@ class SNOpt(torch.optim.Optimizer):
     def precondition_(self) -> None:
         """Replace the gradients of covered parameters by their directions, and update nothing.
 
-        For those who keep their own optimizer: call it between ``backward`` and that
-        optimizer's ``step``, and do not call :meth:`step`.
+        Use it with another optimizer: call it between ``backward`` and the ``step`` of that
+        optimizer, and do not call :meth:`step`.
         """
         if self._begin(None):
             for i in range(len(self.param_groups)):
@@ -247,7 +248,7 @@ class SNOpt(torch.optim.Optimizer):
         self._end()
 
     def _begin(self, loss: object) -> bool:
-        """Check the gradients and renew the factors if due; False if there is to be no update."""
+        """Check the gradients and refresh the factors if due; return False to skip the update."""
         self._watch.check()
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
         if not all_ranks_ok(all_finite(gradients, loss)):
@@ -272,6 +273,7 @@ class SNOpt(torch.optim.Optimizer):
         found = sums.factors(recorder.slots, recorder.options)
         if found:
             self.batch_size = batch_size
+            self.seen = recorder.seen = recording.seen
             renew(found, recorder.slots, self._state_of, recorder.options.averaging, self.counts)
             self.counts.refreshes += 1
             done, config = self.counts.iterations, self.config
@@ -279,7 +281,7 @@ class SNOpt(torch.optim.Optimizer):
         warn_of_unrecorded(recording, recorder.slots, self._state_of, self.counts)
 
     def _directions(self, index: int) -> list[Update]:
-        """Directions of the covered layers of one group."""
+        """Return the directions of the covered layers of one group."""
         group = self.param_groups[index]
         hyper = self._hyper(group)
         slots = [s for s in self.recorder.slots.values()
@@ -289,7 +291,7 @@ class SNOpt(torch.optim.Optimizer):
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"
-        # A sum's gradient, averaged over processes, becomes that of the mean over all examples.
+        # Convert the gradient of a sum, averaged over processes, to that of the mean.
         summed = self.config.curvature.reduction == "sum"
         return Hyper(
             self.config.rule,
@@ -302,7 +304,7 @@ class SNOpt(torch.optim.Optimizer):
         )
 
     def _lr(self, group: Mapping[str, Any]) -> float:
-        # Adam's steps do not shrink with damping, so that caution shortens them directly.
+        # Damping does not shorten Adam's steps, so caution divides the learning rate.
         caution = self.guard.caution**0.5 if self.config.rule == "adam" else 1.0
         return float(group["lr"]) / caution
 
@@ -333,13 +335,13 @@ class SNOpt(torch.optim.Optimizer):
         fallback_step(rest, [self.state[p] for p in rest], lr, group["weight_decay"])
 
     def rollback(self) -> bool:
-        """Put the parameters back to those of the last refresh, and be more careful from now on.
+        """Restore the parameters of the last refresh, and increase damping.
 
         Call it when a solve fails. Damping grows by a factor of four (``adam``: steps are halved),
-        and momentum is forgotten.
+        and momentum is reset.
 
         Returns:
-            Whether there was something to go back to (``on_divergence="rollback"`` keeps it).
+            whether there was a copy to restore (``on_divergence="rollback"`` keeps one).
         """
         self.recorder.disarm()
         self._arm()
@@ -347,7 +349,7 @@ class SNOpt(torch.optim.Optimizer):
 
     @property
     def counts(self) -> Counts:
-        """Iterations, refreshes, skipped updates, rollbacks, failed decompositions."""
+        """Counts of iterations, refreshes, skipped updates, rollbacks and failed decompositions."""
         return self.guard.counts
 
     def state_dict(self) -> dict[str, Any]:
@@ -360,13 +362,14 @@ class SNOpt(torch.optim.Optimizer):
             "batch_size": self.batch_size,
             "next_refresh": self.next_refresh,
             "caution": self.guard.caution,
+            "seen": self.seen.as_dict(),
             "counts": self.counts.as_dict(),
         }
         return state
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; a restored run goes on as the uninterrupted one would.
+        """Restore a state; training continues as if uninterrupted.
 
         Args:
             state_dict: from :meth:`state_dict`, on any device.
@@ -379,18 +382,19 @@ class SNOpt(torch.optim.Optimizer):
         for index, state in state_dict["state"].items():
             self.state[params[index]] = on_device(state, params[index].device)
         self.batch_size, self.guard.caution = extra["batch_size"], extra["caution"]
-        self.next_refresh = extra["next_refresh"]
+        self.next_refresh, seen = extra["next_refresh"], extra.get("seen", {})
+        self.seen = self.recorder.seen = Seen(**seen)
         self.guard.counts = Counts(**extra["counts"])
         self.recorder.disarm()
         self._arm()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = "defaults state param_groups config model fields guard batch_size next_refresh"
+        names = "defaults state param_groups config model fields guard batch_size next_refresh seen"
         return {name: getattr(self, name) for name in names.split()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "model" in state:
-            # A copy: it records its own model. (torch also calls this when loading a state.)
+            # A copy records its own model. (torch also calls this when loading a state.)
             self._recorder = None
             self._attach()

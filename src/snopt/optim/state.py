@@ -13,12 +13,12 @@ from snopt.optim.config import Config
 __all__ = ["STATE_VERSION", "checked_extra", "in_our_order", "on_device"]
 
 
-#: Increased when tensors of a state change their meaning.
+#: Version of the state; increased when the meaning of its tensors changes.
 STATE_VERSION = 2
 
 
 def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """Return the ``"snopt"`` entry of a state; raise an error if it does not fit.
+    """Return the ``"snopt"`` entry of a state; raise an error if it is incompatible.
 
     Args:
         state_dict: a saved state.
@@ -27,29 +27,29 @@ def checked_extra(state_dict: Mapping[str, Any], config: Config) -> dict[str, An
     extra: dict[str, Any] | None = state_dict.get("snopt")
     if extra is None:
         raise ValueError(
-            "the state has no 'snopt' entry, so it was not saved by SNOpt, whose moments belong to "
-            "an eigenbasis; start with a new optimizer instead"
+            "the state has no 'snopt' entry, so it was not saved by SNOpt and cannot be "
+            "loaded; start with a new optimizer"
         )
     version = extra.get("version", 1)
     if version != STATE_VERSION:
         raise ValueError(
-            f"the state has version {version} and this release of snopt writes {STATE_VERSION}: "
-            "its moments mean different things; start with a new optimizer, or load the state "
-            "with the release that saved it"
+            f"the state has version {version}, but this release of snopt uses version "
+            f"{STATE_VERSION}, whose moments are not compatible; start with a new optimizer, or "
+            "load the state with the release that saved it"
         )
     mine = {"rule": config.rule, "conv": config.curvature.conv}
     for name, value in mine.items():
         if extra[name] != value:
             raise ValueError(
-                f"the state was saved with {name}={extra[name]!r} and this optimizer has "
-                f"{name}={value!r}: their moments mean different things; make it with "
+                f"the state was saved with {name}={extra[name]!r}, but this optimizer has "
+                f"{name}={value!r}, whose moments are not compatible; create it with "
                 f"{name}={extra[name]!r}"
             )
     return extra
 
 
 def in_our_order(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Reorder a saved state so that parameters match by name and not by position.
+    """Reorder a saved state to match parameters by name instead of position.
 
     A state without names, or with other names, is returned unchanged.
 

@@ -1,4 +1,4 @@
-"""Which parameters are trained how, and what it costs."""
+"""A summary of how each parameter is trained, and of the memory used."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class Row:
         name: its name in the model.
         kind: its class.
         trained_by: ``"kronecker (ode)"``, ``"kronecker"``, ``"adam"``, ``"adam (not recorded)"``
-            for a layer without a basis after training has begun, or ``"nothing"`` for a frozen one.
-        parameters: how many numbers it has.
+            for a layer without a basis after training has started, or ``"nothing"`` for a frozen
+            one.
+        parameters: number of entries.
         factors: block sizes of each factor: one, or several where ``max_size`` cut it.
-        memory: bytes of factors, bases, moments and copies to go back to.
+        memory: bytes of factors, bases, moments and copies for rollbacks.
     """
 
     name: str
@@ -77,7 +78,7 @@ def _factor(blocks: tuple[int, ...]) -> str:
 
 
 def _bytes(params: Sequence[Tensor], kept: int) -> int:
-    """Two moments of each number, and a copy to go back to."""
+    """Return the bytes of two moments, and of the copies for rollbacks."""
     return sum((2 * max(4, p.element_size()) + kept * p.element_size()) * p.numel() for p in params)
 
 
@@ -103,23 +104,23 @@ def summarise(
     config: Config,
     unrecorded: Collection[str],
 ) -> Summary:
-    """Make the summary of an optimizer.
+    """Return the summary of an optimizer.
 
     Args:
         model: the model.
-        recorder: knows the covered layers.
+        recorder: holds the covered layers.
         group_of: parameters that are trained, by ``id``.
-        config: what the optimizer is.
-        unrecorded: covered layers that have no basis although training has begun.
+        config: configuration of the optimizer.
+        unrecorded: covered layers without a basis after training has started.
     """
-    kept = int(config.on_divergence == "rollback")  # a copy of the parameters to go back to
+    kept = int(config.on_divergence == "rollback")  # a copy of the parameters for rollbacks
     rows: list[Row] = []
     listed: set[int] = set()
     for name, slot in recorder.slots.items():
         params = slot.view.parameters
         trained = [p for p in params if p.requires_grad]
         if trained and not params[0].requires_grad:
-            continue  # a bias alone: weight and bias have rows of their own
+            continue  # for a bias alone, weight and bias have separate rows
         row = _slot_row(name, slot, trained or params, recorder.sizes[name], kept)
         if not trained:
             row = replace(row, trained_by="nothing", factors=(), memory=0)
@@ -138,10 +139,10 @@ def summarise(
 
 
 def warn_of_cut_factors(recorder: KroneckerRecorder) -> None:
-    """Say which layers have a factor that is larger than ``max_size``.
+    """Warn about layers with a factor larger than ``max_size``.
 
     Args:
-        recorder: knows the covered layers.
+        recorder: holds the covered layers.
     """
     cut = [
         f"{name!r} ({sum(mode):,})"
@@ -151,7 +152,7 @@ def warn_of_cut_factors(recorder: KroneckerRecorder) -> None:
     ]
     if cut:
         warn(
-            f"factors larger than max_size={recorder.options.max_size} are cut into blocks, and "
-            f"what lies between the blocks is lost: {', '.join(cut)}. Raise "
+            f"factors larger than max_size={recorder.options.max_size} are split into blocks, and "
+            f"the entries between blocks are ignored: {', '.join(cut)}. Raise "
             "KroneckerOptions(max_size=...) if memory and time allow; see optimizer.summary()"
         )

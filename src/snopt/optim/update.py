@@ -1,7 +1,7 @@
 """One layer's update: pack, rotate, apply a rule, rotate back.
 
 The functions here take a layer's state as a plain dictionary of tensors (lists of them, one for
-each packed tensor) and return directions; they know of no model and no optimizer.
+each packed tensor) and return directions. They depend on neither the model nor the optimizer.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Update: TypeAlias = tuple[list[Tensor], list[Tensor]]
 
 @dataclass(frozen=True)
 class Hyper:
-    """What an update needs beside gradients and state.
+    """Hyperparameters of an update.
 
     Attributes:
         rule: ``"adam"``, ``"amortized"`` (Algorithm 2) or ``"kronecker"`` (eq. ``tik-reg``).
-        momentum: heavy-ball momentum; ``"adam"`` has averaging in its place.
+        momentum: heavy-ball momentum; ``"adam"`` uses averaging instead.
         decay: β₂ of ``"adam"``; α of Algorithm 2.
         damping: ε.
-        weight_decay: γ as part of the curvature (not for ``"adam"``, which decays apart).
+        weight_decay: γ as part of the curvature (not for ``"adam"``, whose decay is decoupled).
         batch_size: N of Algorithm 2's second moment.
-        scale: of the gradient: 1/N where the loss is a sum, so that it becomes that of a mean.
+        scale: factor of the gradient: 1/N if the loss is a sum, to convert it to a mean.
     """
 
     rule: Rule
@@ -61,7 +61,7 @@ class Hyper:
 def averaged(
     old: LayerFactors | None, new: LayerFactors, weight: float, count: int
 ) -> LayerFactors:
-    """Average factors over refreshes, without bias towards the first, in place of the new ones.
+    """Average factors over refreshes, without bias towards the first; overwrite the new ones.
 
         Ā_k = w_k Ā_{k-1} + (1 - w_k) A_k,    w_k = (β - βᵏ) / (1 - βᵏ)
 
@@ -86,9 +86,9 @@ def averaged(
 
 
 def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...], ...]) -> None:
-    """Put a layer in a new eigenbasis and carry its moments over.
+    """Change a layer to a new eigenbasis and transform its moments.
 
-    A second moment mixes with the squared entries of the rotation.
+    Second moments are transformed with the squared entries of the rotation.
 
     Args:
         state: the layer's state.
@@ -107,7 +107,7 @@ def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...]
 
 
 def _start(state: LayerState, name: str, gradients: list[Tensor]) -> list[Tensor]:
-    """A moment's tensors, zero at the start."""
+    """Return a moment's tensors, zero at the start."""
     if name not in state:
         state[name] = [torch.zeros_like(g) for g in gradients]
     moment: list[Tensor] = state[name]
@@ -120,13 +120,13 @@ def layer_directions(
     targets: tuple[tuple[int, ...], ...],
     hyper: Hyper,
 ) -> list[Tensor]:
-    """Directions of one layer's packed gradients, to be subtracted; moments are updated.
+    """Return the directions of one layer's packed gradients, and update the moments.
 
     Args:
-        gradients: packed gradients, weight decay included where it belongs to the gradient.
+        gradients: packed gradients, including weight decay that is part of the gradient.
         state: the layer's state, with ``bases``.
         targets: the modes of each packed tensor.
-        hyper: the rest.
+        hyper: the hyperparameters.
     """
     state["step"] += 1
     out = []
@@ -142,15 +142,15 @@ def layer_directions(
 
 
 def slot_update(slot: Slot, state: LayerState, hyper: Hyper) -> Update | None:
-    """Directions of one layer's parameters from their gradients.
+    """Return the directions of one layer's parameters from their gradients.
 
     Args:
         slot: the layer.
         state: its state.
-        hyper: the rest.
+        hyper: the hyperparameters.
 
     Returns:
-        None if the layer has no gradient now, or no basis yet.
+        the update, or None if the layer has no gradient or no basis yet.
     """
     params: list[Tensor] = list(slot.view.parameters)
     if "bases" not in state or params[0].grad is None:

@@ -1,4 +1,4 @@
-"""The model of an optimizer: its fields, its names, and whether it has changed."""
+"""Fields and parameter names of an optimizer's model, and detection of changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ModelWatch", "field_list", "with_names"]
 
 
 def field_list(model: nn.Module, fields: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
-    """Check the vector fields that are not solved by a block.
+    """Return the vector fields that are not solved by a block, after checking them.
 
     Args:
         model: the model.
@@ -28,8 +28,8 @@ def field_list(model: nn.Module, fields: nn.Module | Iterable[nn.Module]) -> lis
     for field in found:
         if any(id(p) not in known for p in field.parameters()):
             raise ValueError(
-                f"fields has a {type(field).__name__} with parameters that the model lacks; its "
-                "layers would not be covered, so make it a part of the model"
+                f"fields contains a {type(field).__name__} with parameters that are not in the "
+                "model, so its layers would not be covered; make it a submodule of the model"
             )
     return found
 
@@ -39,7 +39,7 @@ def with_names(
 ) -> dict[str, Any]:
     """Add the names of a group's parameters, if the other groups have names and it has none.
 
-    torch refuses groups with and without names in one optimizer.
+    torch does not allow groups with and without names in one optimizer.
 
     Args:
         model: the model.
@@ -88,7 +88,7 @@ class ModelWatch:
             f"{', '.join(names)} {how}" for names, how in ((gone, "gone"), (new, "new")) if names
         ]
         raise RuntimeError(
-            f"the model was changed after the optimizer was made ("
-            f"{'; '.join(changes) or 'parameters were cast or moved'}), and its factors and "
-            "moments belong to the old parameters; make a new SNOpt"
+            f"the model was changed after the optimizer was created ("
+            f"{'; '.join(changes) or 'parameters were cast or moved'}); its factors and "
+            "moments belong to the old parameters. Create a new SNOpt"
         )

@@ -1,7 +1,7 @@
 r"""The cost-to-go and its derivatives, as one value.
 
-Sizes: m entries of the state, n parameters, both flattened. Everything is taken at t0, so
-that subscript x means "with respect to the initial state x0".
+The state has m entries and there are n parameters, both flattened. All derivatives are evaluated
+at t0: subscript x means "with respect to the initial state x0".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CostToGo:
 
     @staticmethod
     def split(Q: Tensor, Q_z: Tensor, Q_zz: Tensor, m: int, *, exact: bool) -> CostToGo:
-        """Cut derivatives in ``z = (x, u)`` into their blocks.
+        """Split derivatives in ``z = (x, u)`` into their blocks.
 
         Example:
             >>> whole = torch.arange(9.0).reshape(3, 3)

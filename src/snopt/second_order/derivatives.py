@@ -1,6 +1,6 @@
 """Jacobians, Hessians and directional derivatives of functions of flat vectors.
 
-Forward mode is used where the field's operations allow it, and reverse mode twice where not.
+Forward mode is used if the field's operations support it; otherwise reverse mode is used twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def jacobian(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hessian(f: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Return the Hessian of a scalar function, symmetric to the last bit.
+    """Return the Hessian of a scalar function, exactly symmetric.
 
     Example:
         >>> hessian(lambda z: z[0] * z[1], torch.tensor([2.0, 3.0]))
@@ -65,7 +65,7 @@ def pushforward(
         tangents: one tensor per primal, with a new first axis over directions.
 
     Returns:
-        The value, and the derivatives in its structure with a new first axis.
+        the value, and the derivatives in its structure with a new first axis.
 
     Example:
         >>> value, along = pushforward(lambda a, b: a * b, (torch.tensor(2.0), torch.tensor(3.0)),

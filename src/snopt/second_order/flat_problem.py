@@ -1,10 +1,9 @@
-r"""A user's problem as functions of flat vectors.
+r"""Conversion of a user's problem to functions of flat vectors.
 
-The mathematics of this package speaks of a state :math:`x \in R^m` and of parameters
-:math:`u \in R^n` that are a constant control (``eq:ct-ocp``). A user has a module, a state of
-some shape and costs. This file joins the two: the state is flattened, the parameters that require
-a gradient are concatenated in the order of ``field.parameters()``, and the field becomes a pure
-function of ``(t, x, u)``.
+The equations of this package use a state :math:`x \in R^m` and parameters :math:`u \in R^n` that
+are a constant control (``eq:ct-ocp``). A user has a module, a state of some shape and costs. The
+state is flattened, the parameters that require a gradient are concatenated in the order of
+``field.parameters()``, and the field becomes a pure function of ``(t, x, u)``.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Solver:
     ) -> tuple[Tensor, ...]:
         """Integrate a tuple of tensors from ``start`` to ``end`` without recording gradients.
 
-        Each part of the tuple meets the tolerance by itself. ``end`` may be less than ``start``.
+        Each part of the tuple meets the tolerance separately. ``end`` may be less than ``start``.
 
         Example:
             >>> (x,) = Solver().integrate(lambda t, s: (-s[0],), (torch.ones(1),), 0.0, 1.0)
@@ -131,9 +130,9 @@ class FlatProblem:
             **solver: ``method``, ``rtol``, ``atol`` and ``options`` of :class:`Solver`.
 
         Raises:
-            TypeError: if the field is not a module, its parameters have another dtype than the
-                state, or the state is complex.
-            ValueError: if ``times`` are not two numbers.
+            TypeError: the field is not a module, its parameters have another dtype than the state,
+                or the state is complex.
+            ValueError: ``times`` are not two numbers.
 
         Example:
             >>> problem = FlatProblem.of(nn.Identity(), torch.ones(2, 3), (0.0, 1.0))

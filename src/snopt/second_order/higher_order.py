@@ -9,9 +9,9 @@ expanding :math:`0 = \ell + \dot Q` one order further gives
       + \bigl[ Q_{kl} F^k_{ij} + Q_{kj} F^k_{il} + Q_{ki} F^k_{jl} \bigr]
       + Q_k F^k_{ijl} .
 
-The paper's linear dynamics of the deviations keep the first bracket only; the others
-are the second- and third-order dynamics that the Remark mentions. Memory is
-:math:`O((m + n)^3)`, so this is for small problems.
+The paper's linear dynamics of the deviations keep the first bracket only; the other terms are the
+second- and third-order dynamics mentioned in the Remark. Memory is :math:`O((m + n)^3)`, so this is
+for small problems.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ThirdOrder", "third_order"]
 
 @dataclass(frozen=True)
 class ThirdOrder:
-    """Derivatives of the cost-to-go at t0 up to the third.
+    """Derivatives of the cost-to-go at t0 up to third order.
 
     Attributes:
         second: cost, gradients and curvature.
@@ -106,7 +106,7 @@ def _tensor_rate(
     problem: FlatProblem, t: Tensor, x: Tensor, Q_z: Tensor, Q_zz: Tensor, Q_zzz: Tensor,
     exact: bool,
 ) -> Tensor:  # fmt: skip
-    """The right-hand side of the module docstring's equation."""
+    """Return the right-hand side of the equation in the module's docstring."""
     m = problem.m
     z = torch.cat([x, problem.u])
 

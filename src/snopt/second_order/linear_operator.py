@@ -37,7 +37,7 @@ def curvature_operator(
     :func:`snopt.hessian_vector_product`; ``kind`` chooses the matrix.
 
     Returns:
-        A ``scipy.sparse.linalg.LinearOperator`` of the state's dtype.
+        a ``scipy.sparse.linalg.LinearOperator`` of the state's dtype.
 
     Example:
         >>> from scipy.sparse.linalg import eigsh

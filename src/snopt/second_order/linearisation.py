@@ -22,7 +22,7 @@ def linearise(
     """Expand field and running cost around ``(t, x)`` and the field's own parameters.
 
     Returns:
-        The slope F, ``[m]``; its Jacobian F_z, ``[m, m + n]``; the running cost, ``[1]``; the
+        the slope F, ``[m]``; its Jacobian F_z, ``[m, m + n]``; the running cost, ``[1]``; the
         gradient H_z of the Hamiltonian, ``[m + n]``; and the symmetric matrix H_zz if ``exact``,
         else ell_zz (the number zero without a running cost).
 
@@ -79,7 +79,7 @@ def pull_back(
         cotangents: one per row, ``[R, k]``; default the identity, which gives the Jacobian.
 
     Returns:
-        The gradients, ``[R, N]``.
+        the gradients, ``[R, N]``.
 
     Example:
         >>> x = torch.tensor([2.0, 3.0], requires_grad=True)

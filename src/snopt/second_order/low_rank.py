@@ -30,7 +30,7 @@ __all__ = ["LowRank", "low_rank"]
 
 @dataclass(frozen=True)
 class LowRank:
-    """The Gauss-Newton matrix at t0 by its factors.
+    """The Gauss-Newton matrix at t0, represented by its factors.
 
     Attributes:
         q: factors in the initial state, ``[R, m]``.
@@ -100,9 +100,9 @@ def low_rank(
 ) -> LowRank:
     r"""Compute the factors :math:`q_i(t_0)` and :math:`p_i(t_0)` of Proposition 2 (``prop:2``).
 
-    The matrices they stand for are those of :func:`snopt.differential_programming` without a
-    running cost and with ``exact=False``: the **Gauss-Newton matrix** for the given terminal
-    curvature, never the Hessian. Add weight decay with ``gamma`` of :meth:`LowRank.product`.
+    They represent the matrices of :func:`snopt.differential_programming` without a running cost and
+    with ``exact=False``: the **Gauss-Newton matrix** for the given terminal curvature, never the
+    Hessian. Add weight decay with ``gamma`` of :meth:`LowRank.product`.
 
     Args:
         field: F, a module with ``forward(t, x)``.
@@ -137,7 +137,7 @@ def low_rank(
         )
 
     def backward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Slopes of x and of all w_i = (q_i, p_i)."""
+        """Return the slopes of x and of all w_i = (q_i, p_i)."""
         x, w = state
         slope, z = taped(problem, t, x)
         return slope.detach(), pull_back(slope, z, w[:, :m]).neg_()

@@ -1,4 +1,4 @@
-r"""Theorem 1: all second derivatives of a Neural ODE's cost by one backward solve.
+r"""Theorem 1: all second derivatives of a Neural ODE's cost in one backward solve.
 
 Write :math:`z = (x, u)` for state and parameters together, :math:`F_z = [F_x, F_u]`
 (``[m, m + n]``) and :math:`Q_{xz} = [Q_{xx}, Q_{xu}]` (the first m rows of :math:`Q_{zz}`).
@@ -68,7 +68,7 @@ def differential_programming(
         terminal_cost: :math:`\Phi`, from the state at t1 to a number.
         running_cost: :math:`\ell(t, x, params)`, a number; ``params`` is the tuple of
             parameters. It may call the field.
-        exact: add the terms that Theorem 1 leaves out.
+        exact: add the terms that Theorem 1 neglects.
         adjoint: ``"backsolve"`` solves the matrix ODEs; ``"checkpoint"`` is exact for the
             discretised solution and keeps one state per step.
         **solver: ``method`` (default ``"dopri5"``), ``rtol`` (1e-7), ``atol`` (1e-9) and
@@ -131,7 +131,7 @@ def terminal_condition(problem: FlatProblem, x1: Tensor) -> tuple[Tensor, ...]:
 def matrix_slopes(
     problem: FlatProblem, t: Tensor, x: Tensor, Q: Tensor, Q_z: Tensor, Q_zz: Tensor, *, exact: bool
 ) -> tuple[Tensor, ...]:
-    """Return the time derivatives of ``(x, Q, Q_z, Q_zz)``: the module docstring's equations."""
+    """Return the time derivatives of ``(x, Q, Q_z, Q_zz)``; see the module's docstring."""
     m = problem.m
     slope, F_z, ell, H_z, bend = linearise(problem, t, x, Q_z[:m], exact=exact)
     S = F_z.mT @ Q_zz[:m]

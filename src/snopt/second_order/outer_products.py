@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class OuterProducts:
-    """A symmetric matrix by its factors.
+    """A symmetric matrix, represented by its factors.
 
     Attributes:
         y: one factor per row, ``[R, m]``.
@@ -49,7 +49,7 @@ class OuterProducts:
         return (self.y.mT * self.sign) @ self.y
 
 
-#: From the state at t1, in the user's structure, to the factors of its curvature.
+#: Maps the state at t1, in the user's structure, to the factors of its curvature.
 TerminalFactors: TypeAlias = Callable[[State], OuterProducts]
 
 
@@ -136,7 +136,7 @@ def loss_factors(
 
     Args:
         loss: ``"cross_entropy"`` or ``"squared_error"``.
-        readout: from the state to the outputs; None if they are the state.
+        readout: maps the state to the outputs; None if the outputs are the state.
         reduction: whether the loss is a ``"mean"`` or a ``"sum"`` over examples.
 
     Example:
@@ -161,6 +161,6 @@ def loss_factors(
 def _flat(
     function: Callable[[State], Tensor], x: State
 ) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """A function of the state as one of the flat state, and the flat state."""
+    """Return a function of the flat state for one of the state, and the flat state."""
     packing = Packing.of(x)
     return lambda v: function(restore(packing, v)), flatten(x).detach()

@@ -9,7 +9,7 @@ Differentiating the adjoint method along a direction :math:`(v_x, v_u)` gives, f
     \delta g = \int H_{ux}\, \delta x + H_{uu} v_u + F_u^\top \delta\lambda \; dt
 
 with :math:`H = \ell + \lambda^\top F`: forward mode over reverse mode. Then
-:math:`Q_{zz} v = (\delta\lambda(t_0), \delta g)`. Putting :math:`\ell` in place of H leaves the
+:math:`Q_{zz} v = (\delta\lambda(t_0), \delta g)`. Replacing H by :math:`\ell` gives the
 Gauss-Newton matrix (Theorem 1 without its matrices). Two ways to compute it:
 
 * ``adjoint="checkpoint"`` differentiates the steps that were taken, one at a time: exact for
@@ -33,7 +33,7 @@ from snopt.second_order.step_products import ADJOINTS, Direction, step_product, 
 
 __all__ = ["Variable", "ggn_vector_product", "hessian_vector_product"]
 
-#: Of what the matrix is: the parameters, the initial state, or both (the state first).
+#: The variables of the matrix: the parameters, the initial state, or both (the state first).
 Variable: TypeAlias = Literal["params", "x0", "both"]
 
 
@@ -65,7 +65,7 @@ def hessian_vector_product(
             ``options``, as for :func:`snopt.odeint`; ``"checkpoint"`` needs a native method.
 
     Returns:
-        The products, in the shape of ``v``.
+        the products, in the shape of ``v``.
 
     Example:
         >>> class Growth(nn.Module):
@@ -110,7 +110,7 @@ def ggn_vector_product(
 def vector_product(
     problem: FlatProblem, v: Tensor, *, wrt: Variable, adjoint: str, exact: bool
 ) -> Tensor:
-    """Compute both products of this file."""
+    """Compute the product with the Hessian (``exact``) or with the Gauss-Newton matrix."""
     m, n = problem.m, problem.n
     columns = {"params": slice(m, m + n), "x0": slice(0, m), "both": slice(0, m + n)}
     if wrt not in columns:
@@ -132,7 +132,7 @@ def vector_product(
 
 
 def _continuous_product(problem: FlatProblem, direction: Direction, exact: bool) -> Tensor:
-    """``Q_zz v`` for k directions, ``[k, m + n]``, by the module docstring's two solves."""
+    """Return ``Q_zz v`` for k directions, ``[k, m + n]``; see the module's docstring."""
     m, v_u = problem.m, direction[1]
 
     def forward(t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -155,7 +155,7 @@ def _adjoint_slopes(
     problem: FlatProblem, t: Tensor, x: Tensor, Q_x: Tensor, direction: Direction, dQ_x: Tensor,
     exact: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Minus the slope of ``Q_x``, and of its tangent together with ``δg``."""
+    """Return minus the slope of ``Q_x``, and of its tangent together with ``δg``."""
     u = problem.u
 
     def running(x: Tensor, u: Tensor) -> Tensor:
@@ -173,4 +173,4 @@ def _adjoint_slopes(
     if problem.running_cost is not None:
         _, bent = pushforward(torch.func.grad(running, (0, 1)), (x, u), direction)
         dw = dw + torch.cat(bent, dim=1)
-    return torch.zeros_like(Q_x), dw  # nothing reads Q_x for the Gauss-Newton matrix
+    return torch.zeros_like(Q_x), dw  # the Gauss-Newton matrix does not need Q_x

@@ -8,8 +8,8 @@ Jacobian of that map, the chain rule gives the discrete counterpart of ``eq:cddp
     Q_{zz} \leftarrow M^\top Q_{zz} M + \bigl[ Q_x^\top x_1(z) + c(z) \bigr]_{zz},
 
 where linearised dynamics drop the first term of the bracket. x is never integrated backwards, so
-contracting fields (whose reverse is unstable) do no harm, and a positive semi-definite
-:math:`Q_{zz}` stays so. One state per step is kept.
+contracting fields (whose reverse is unstable) are handled correctly, and a positive semi-definite
+:math:`Q_{zz}` stays positive semi-definite. One state per step is kept.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def pull_matrices(
     Q_x = Q_z[:m]
 
     def both(z: Tensor) -> Tensor:
-        """End state, then stage states, then parameters."""
+        """Return the end state, the stage states and the parameters as one vector."""
         x1, X = step(z[:m], z[m:])
         return torch.cat([x1, X.reshape(-1), z[m:]]) if costly else x1
 
     def cost(y: Tensor) -> Tensor:
-        """The step's cost in stage states and parameters."""
+        """Return the step's cost as a function of stage states and parameters."""
         X, u = y.tensor_split([y.numel() - problem.n])
         return step.cost(X.reshape(-1, m), u)
 

@@ -2,8 +2,8 @@ r"""Matrix-vector products through the steps that a solve took.
 
 A Runge-Kutta step maps ``(x, u)`` to its end state :math:`x_1` and its stage states X, and adds
 :math:`c(X, u) = h \sum_i b_i\, \ell(t_i, X_i, u)` to the cost. The total cost is a chain of such
-maps. Tangents :math:`\delta x` go forward along the chain; cotangents with tangents of their own
-come back,
+maps. Tangents :math:`\delta x` are pushed forward along the chain; cotangents and their tangents
+are pulled back,
 
 .. math::
     (\lambda_0, g) = \nabla_{x,u} \bigl[ \lambda_1^\top x_1 + c \bigr], \qquad
@@ -136,7 +136,7 @@ def recorded_steps(problem: FlatProblem) -> tuple[list[StepMap], Tensor]:
 def _pull_exact(
     step: StepMap, along: Direction, Q_x: Tensor, dQ_x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Adjoint at the step's start, its tangents, and the tangents of the gradient in u."""
+    """Return the adjoint at the step's start, its tangents, and the tangents of the u-gradient."""
 
     def total(x: Tensor, u: Tensor, Q_x: Tensor) -> Tensor:
         x1, X = step(x, u)
@@ -149,7 +149,7 @@ def _pull_exact(
 
 
 def _pull_linear(step: StepMap, along: Direction, dQ_x: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for the linearised step: no adjoint, only its tangents."""
+    """Return the tangents for the linearised step, which needs no adjoint."""
     u = step.problem.u
     (_, X), pull = pullback(step, step.x, u)
     if step.problem.running_cost is None:

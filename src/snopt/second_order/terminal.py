@@ -1,12 +1,12 @@
 """Curvature of the loss with respect to the model's outputs: Q_xx(t1) as Σ y_i y_iᵀ.
 
-Proposition 2 starts from a sum of R outer products at the terminal time. The default of the
-paper's Remark takes R = 1 and the gradient itself, y = Φ_x, which costs nothing. For two
-losses the exact factor is known (``"ggn"``), or one draw from the model's own distribution
-gives it in expectation (``"sampled"``).
+Proposition 2 starts from a sum of R outer products at the terminal time. The default of the paper's
+Remark takes R = 1 and the gradient itself, y = Φ_x, which costs nothing. For two losses the exact
+factor is known (``"ggn"``), or one draw from the model's distribution gives it in expectation
+(``"sampled"``).
 
-Factors have the scale of a *mean* over the batch, that is, they are divided by N: a factor replaces
-the loss gradient in a backward pass.
+Factors are scaled for a *mean* over the batch, that is, divided by N: a factor replaces the loss
+gradient in a backward pass.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def sampled_factor(outputs: Tensor, loss: Loss, generator: torch.Generator) -> T
 def terminal_factors(
     outputs: Tensor, terminal: Terminal, loss: Loss, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return the factors to send back through the model; none for ``"gradient"``.
+    """Return the factors to pull back through the model; none for ``"gradient"``.
 
     Example:
         >>> terminal_factors(torch.zeros(1, 3), "gradient", "cross_entropy", torch.Generator())
@@ -111,7 +111,7 @@ def terminal_factors(
 
 
 def leaves_of(outputs: Tensor) -> list[Tensor]:
-    """Find the leaves that outputs were computed from, where a backward pass ends.
+    """Return the leaves of the graph of the outputs, where a backward pass ends.
 
     Parameters are leaves, and so is the initial state of a solve without trainable layers before.
 

@@ -2,7 +2,10 @@
 
 import pytest
 
+from benchmarks.peers.figures import draw_growth, draw_peers
 from benchmarks.peers.page import number, tables
+
+CASES = ("image", "ode_rnn")
 
 SPREAD = {"lower": 1.5, "median": 2.0, "upper": 2.5}
 ENVIRONMENT = {"date": "today", "packages": {"torch": "2.13.0"}}
@@ -96,12 +99,12 @@ PARTS = {
     "profile": PROFILE,
 }
 ROWS = {
-    "engines": "| `torchode_autodiff` | 2 (2) |",
-    "memory": "| `torchode_autodiff` | 250 |",
-    "optimizers": "| `ode_rnn` | `soap` | 10 | 2 | **2.00** (1.50–2.50) |",
-    "targets": "| `digits`, at most 150 | `adam` | 0.01 | 30 | 1.25 | 3 of 3 | – | – | 2 of 3 |",
+    "engines": "| `torchode_autodiff` | 2 (2) / 2e-05 /",
+    "memory": "/ 250 |",
+    "optimizers": "| `soap` | 10 | **2.00** (1.50–2.50) |",
+    "targets": "| `adam` | 0.01 | 30 (1.25 s) | 2 of 3 seeds |",
     "profile": "| elementwise | 25 % |",
-    "growth": "| batch 64 → 128 | `adam` | 1 → 2 | 1.00 (1.25) | 3 → 6 | 1.00 (1.25) |",
+    "growth": "| batch, 64 to 128 | 1.00 / 1.00 |",
 }
 
 
@@ -113,7 +116,8 @@ def test_there_is_a_row_of_every_part():
     whole = text(PARTS, GROWN)
     for row in ROWS.values():
         assert row in whole
-    assert "| `torch` | 2.13.0 |" in whole
+    assert "today: torch 2.13.0." in whole
+    assert "`singd` on `ode_rnn`: ImportError: no singd." in whole
 
 
 def test_short_table_has_each_library_at_its_fastest():
@@ -124,7 +128,9 @@ def test_short_table_has_each_library_at_its_fastest():
 def test_part_that_was_not_measured_has_no_table(part):
     found = text({name: found for name, found in PARTS.items() if name != part}, GROWN)
     assert ROWS[part] not in found
-    assert all(ROWS[other] in found for other in ROWS if other != part)
+    # Memory is a part of the cells of the engines.
+    others = [other for other in ROWS if other != part and (part, other) != ("engines", "memory")]
+    assert all(ROWS[other] in found for other in others)
 
 
 def test_nothing_measured_makes_no_table():
@@ -132,17 +138,34 @@ def test_nothing_measured_makes_no_table():
 
 
 def test_engine_that_ran_once_has_no_time_of_the_loss_alone():
-    assert "| `diffrax_checkpoint` | 2 |" in text({"engines": ENGINES}, {})
+    assert "| `diffrax_checkpoint` | 2 / 2e-05 / – |" in text({"engines": ENGINES}, {})
 
 
 def test_error_of_the_reference_is_shown():
-    assert "| `reference` | 1.0e-06 |" in text({"engines": ENGINES}, {})
+    assert "| error of the reference | 1e-06 |" in text({"engines": ENGINES}, {})
 
 
 def test_rows_of_a_table_have_one_length():
     for block in text(PARTS, GROWN).split("\n\n"):
         if block.startswith("|"):
             assert len({line.count("|") for line in block.splitlines()}) == 1, block
+
+
+def test_figures_are_drawn_where_an_engine_is_slow_or_missing(tmp_path):
+    engines = {case: {"contenders": dict(ENGINES["image"]["contenders"])} for case in CASES}
+    for found in engines.values():
+        found["contenders"]["torchdiffeq_adjoint"] = contender(both=SPREAD)
+    slow = {name: 100 * value for name, value in SPREAD.items()}
+    engines["image"]["contenders"]["diffrax_checkpoint"] = contender(both=slow)
+    del engines["ode_rnn"]["contenders"]["torchode_autodiff"]
+    draw_peers(engines, tmp_path / "peers.png")
+    adam = GROWN["axes"]["batch"]["contenders"]["adam"]
+    both = {"adam": adam, "snopt": adam}
+    draw_growth(
+        {"axes": {"batch": {"sizes": [64, 128], "contenders": both}}}, tmp_path / "growth.png"
+    )
+    for name in ("peers.png", "growth.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_numbers_have_three_digits_and_no_exponent_when_large():

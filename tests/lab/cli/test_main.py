@@ -18,7 +18,7 @@ FLAGS = {
     "compare": f"optimizers seeds out {COMMON}",
     "sweep": f"optimizer search trials seed out storage heartbeat {COMMON}",
     "report": "out format",
-    "paper": "scale tasks out page workers quiet",
+    "paper": "scale tasks out page records workers quiet",
     "data": "root",
     "info": "",
 }

@@ -204,7 +204,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 def test_without_a_connection_the_error_says_what_to_do(tmp_path, server):
     server.http.server_close()
-    with pytest.raises(DownloadFailed, match=r"put the files in the data folder by hand"):
+    with pytest.raises(DownloadFailed, match=r"copy the files to the data folder"):
         download([File("a", Origin(f"{server.url}/a"))], tmp_path)
 
 

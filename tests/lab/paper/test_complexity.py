@@ -87,7 +87,7 @@ def test_the_item_runs(tmp_path, monkeypatch):
     assert seconds.rows[0][-1] == "2.75"
     assert all(cell > 0 for cell in seconds.rows[0][1:5])
     assert [row[-1] for row in refreshes.rows] == ["100", "100"]
-    assert "Circle: width 8 instead of 64" in found.notes
+    assert "Models and batches are those of scale smoke." in found.notes
     assert set(found.curves) == {"runtime", "memory"}
     assert (space.output("complexity") / "figure.png").exists()
     # What was measured is not measured again.

@@ -97,7 +97,7 @@ def test_the_command_lists_runs_and_pages(tmp_path, capsys, monkeypatch):
     assert main(["paper", "list", "--scale", "smoke"]) == 0
     shown = capsys.readouterr().out
     assert all(label in shown for label in LABELS)
-    assert "not begun" in shown
+    assert "not started" in shown
     words = ["paper", "table:accu", "--scale", "smoke", "--tasks", "circle", "--quiet"]
     assert main(words) == 0
     assert re.search(r"Circle\s+method: SNOpt \(default\)", capsys.readouterr().out)
@@ -120,22 +120,33 @@ def test_a_page_keeps_what_was_measured_elsewhere_and_shows_remarks(tmp_path):
                  "--page", str(tmp_path / "results.md")]) == 0  # fmt: skip
     after = (tmp_path / "results.md").read_text()
     assert after.replace("\n\nA remark.", "").replace("\n\nOn all.", "") == before
-    assert after.index("On all.") < after.index("## Test performance") < after.index("A remark.")
+    assert after.index("headline.png") < after.index("On all.") < after.index("## Test performance")
+    assert after.index("## Test performance") < after.index("A remark.")
 
 
 def test_a_long_table_is_folded_on_the_page_and_a_grid_left_out(tmp_path):
     space, page = Space(tmp_path / "out", "smoke"), tmp_path / "results.md"
-    for name, count in (("accu", 40), ("batch", 3), ("hyper", 3)):
+    (tmp_path / "results").mkdir()
+    for name, count in (("batch", 40), ("mali", 3), ("hyper", 3)):
         table = Table(f"Table of {name}.", ["a", "b"], [["x", "y"]] * count)
         write_result(ITEMS[name], space, Result([table]))
+        made = space.output(name)
+        (made / "result.json").rename(tmp_path / "results" / f"{name}.json")
     write_page(space, page)
     text = page.read_text()
     assert text.count("<details") == 1
-    assert "<summary>Table of accu.</summary>" in text
-    assert "Table of batch." in text
+    assert "<summary>Table of batch.</summary>" in text
+    assert "Table of mali." in text
     assert "Table of hyper." not in text
-    assert (tmp_path / "results" / "hyper.json").exists()
-    assert "<details" not in (space.output("accu") / "table.md").read_text()
+    assert "<details" not in (space.output("batch") / "table.md").read_text()
+
+
+def test_results_of_an_earlier_version_are_not_shown(tmp_path):
+    old = {"item": "batch", "scale": "smoke", "tables": [], "notes": [], "curves": {}}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "batch.json").write_text(json.dumps(old))
+    text = write_page(Space(tmp_path / "out", "smoke"), tmp_path / "results.md").read_text()
+    assert ITEMS["batch"].title not in text
 
 
 def test_an_unknown_item_is_answered_with_the_nearest(capsys):

@@ -1,62 +1,133 @@
-"""The main comparison: the best rival, when it is reached, and when a curve is flat."""
-
-from pathlib import Path
+"""The main comparison: the best rival, when it is reached, and who is first."""
 
 import pytest
 
-from snopt.lab.paper import Space
-from snopt.lab.paper.arms import Arm
-from snopt.lab.paper.items.methods import accuracy_columns, best_rival
-from snopt.lab.paper.scales import configuration
+from snopt.lab.paper.curves import last_gain
+from snopt.lab.paper.headline import (
+    budget_of,
+    counts,
+    headline,
+    not_run,
+    rising,
+    target_of,
+    until,
+    verdict,
+    within,
+)
+from snopt.lab.report.summary import Stat
 
 
-def arms(monkeypatch, curves, task="mnist"):
-    """Arms with pretended validation curves: ten updates and two seconds per point."""
-
-    def curve(self, split, name):
-        values = curves[self.name]
-        steps = range(1, len(values) + 1)
-        return {
-            "iteration": [10.0 * k for k in steps],
-            "seconds": [2.0 * k for k in steps],
-            "mean": list(values),
+def arm(*curves, tests=None, mode="max", seeds=3, status="finished", pace=2.0):
+    """A method with a validation curve per seed: ten updates and two seconds per point."""
+    metric = "accuracy" if mode == "max" else "nll"
+    runs = [
+        {
+            "seed": k,
+            "status": status,
+            "test": curve[-1] if tests is None else tests[k],
+            "iteration": [10.0 * (i + 1) for i in range(len(curve))],
+            "seconds": [pace * (i + 1) for i in range(len(curve))],
+            "valid": list(curve),
         }
-
-    monkeypatch.setattr(Arm, "curve", curve)
-    config = configuration(task, "adam", "cpu")
-    return [Arm(Space(Path(), "cpu"), name, config, title=name) for name in curves]
-
-
-def cells(monkeypatch, curves, name, task="mnist"):
-    made = arms(monkeypatch, curves, task)
-    columns = accuracy_columns(made)
-    (arm,) = (arm for arm in made if arm.name == name)
-    wanted = ("CPU seconds to the best rival's validation", "updates to it")
-    return [columns[column](arm) for column in (*wanted, "gain in the last quarter")]
+        for k, curve in enumerate(curves)
+    ]
+    return {"metric": metric, "mode": mode, "seeds": seeds, "runs": runs}
 
 
-def test_rivals_are_all_but_snopt_and_more_or_less_is_better(monkeypatch):
-    curves = {"snopt": [0.99], "adam": [0.5, 0.8, 0.7], "soap": [0.6, 0.75]}
-    arm, value = best_rival(arms(monkeypatch, curves))
-    assert (arm.name, value) == ("adam", 0.8)
-    arm, value = best_rival(arms(monkeypatch, curves, task="circle"))
-    assert (arm.name, value) == ("adam", 0.5)
+def test_rivals_are_all_but_snopt_and_more_or_less_is_better():
+    curves = {"SNOpt (default)": [0.99], "Adam": [0.5, 0.8, 0.7], "SOAP": [0.6, 0.75]}
+    assert target_of({n: arm(c) for n, c in curves.items()}) == ("Adam", 0.8, 4.0)
+    assert target_of({n: arm(c, mode="min") for n, c in curves.items()}) == ("Adam", 0.5, 2.0)
+    assert target_of({"SNOpt (default)": arm([0.5])}) is None
 
 
-def test_the_time_is_that_of_the_first_value_as_good_as_the_rivals_best(monkeypatch):
-    curves = {"adam": [0.5, 0.7, 0.8, 0.8], "snopt": [0.6, 0.81, 0.9, 0.9], "sgd": [0.1, 0.2]}
-    assert cells(monkeypatch, curves, "snopt") == [4.0, 20.0, "flat"]
-    assert cells(monkeypatch, curves, "adam")[:2] == [6.0, 30.0]
-    assert cells(monkeypatch, curves, "sgd")[:2] == ["never", "never"]
+def test_the_time_is_that_of_the_first_value_as_good_as_the_rivals_best():
+    found = arm([0.6, 0.81, 0.9, 0.9])
+    assert (until(found, 0.8), until(found, 0.8, "iteration")) == (4.0, 20.0)
+    assert until(arm([0.1, 0.2]), 0.8) is None
+    assert until(arm([3.0, 1.0], mode="min"), 1.5) == 4.0
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("values", "gain"),
+    [([0.1, 0.5, 0.9, 0.903], 0.0037), ([0.1, 0.5, 0.8, 0.9], 0.125), ([0.5, 0.4, 0.3, 0.2], 0)],
+)
+def test_a_curve_is_flat_if_its_last_quarter_adds_little(values, gain):
+    assert last_gain(values, "max") == pytest.approx(gain, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ours", "mode", "expected"),
     [
-        ([0.1, 0.5, 0.9, 0.903], "flat"),
-        ([0.1, 0.5, 0.8, 0.9], "12.5 %"),
-        ([0.5, 0.4, 0.3, 0.2], "flat"),
+        (Stat(0.95, 0.01, 3), "max", "first"),
+        (Stat(0.95, 0.01, 3), "min", "behind"),
+        (Stat(0.91, 0.01, 3), "max", "tied"),
+        (Stat(0.85, 0.01, 2), "max", "behind"),
+        (Stat(0.95, 0.0, 1), "max", None),
+        (None, "max", None),
     ],
 )
-def test_a_curve_is_flat_if_its_last_quarter_adds_little(monkeypatch, values, text):
-    assert cells(monkeypatch, {"adam": values}, "adam")[2] == text
+def test_first_tied_and_behind_are_told_by_the_deviations_and_need_two_seeds(ours, mode, expected):
+    rivals = {"Adam": Stat(0.9, 0.01, 3), "SGD": Stat(0.9, 0.01, 3)}
+    assert (
+        verdict({"SNOpt (default)": ours, "SNOpt (tuned)": Stat(0.99, 0.0, 3), **rivals}, mode)
+        == expected
+    )
+
+
+def test_equal_seconds_are_those_of_the_fastest_method_that_made_all_updates():
+    fast, slow = arm([0.5, 0.6]), arm([0.3, 0.4, 0.9], pace=4.0)
+    cut = arm([0.1], status="diverged")
+    assert budget_of([fast, slow, cut]) == 4.0
+    assert (within(fast, 4.0).mean, within(slow, 4.0).mean) == (0.6, 0.3)
+    assert within(slow, 1.0) is None
+
+
+def compared():
+    """SNOpt is first on MNIST at the end, and behind in equal seconds; Circle has one seed."""
+    mnist = {
+        "Adam": arm([0.5, 0.8], [0.5, 0.81], [0.5, 0.79]),
+        "SGD": arm([0.4, 0.5], [0.4, 0.52], [0.4, 0.51]),
+        "SNOpt (default)": arm([0.6, 0.7, 0.9], [0.6, 0.7, 0.91], [0.6, 0.7, 0.92]),
+    }
+    circle = {
+        "Adam": arm([2.0, 1.0], mode="min"),
+        "SNOpt (default)": arm([2.0, 0.9], mode="min"),
+    }
+    return {"MNIST": mnist, "Circle": circle}
+
+
+def test_the_headline_has_a_row_per_data_set_with_runs_and_says_what_is_partial():
+    table = headline(compared())
+    assert table.columns[:4] == ["data set", "Adam", "SGD", "SNOpt (default)"]
+    mnist, circle = table.rows
+    assert mnist == [
+        "MNIST, %", "80.00 ± 1.00", "51.00 ± 1.00", "**91.00 ± 1.00**", "6; Adam 4",
+    ]  # fmt: skip
+    # One seed has no deviation: nothing is bold.
+    assert circle == [
+        "Circle, nats", "1.00 (1 of 3 seeds)", "-", "0.90 (1 of 3 seeds)", "4; Adam 4",
+    ]  # fmt: skip
+    assert not_run(compared()).startswith("Not run yet: SVHN, CIFAR10")
+    assert "Gas" in not_run(compared())
+    assert rising(compared()).endswith("on: MNIST (Adam), Circle (Adam).")
+    assert rising({"MNIST": {"Adam": arm([0.1, 0.9, 0.9, 0.9])}}).endswith("on: none.")
+    assert "Circle" not in not_run(compared())
+
+
+def test_a_small_difference_is_not_bold():
+    close = {"Adam": arm([0.90], [0.92]), "SNOpt (default)": arm([0.91], [0.93])}
+    assert "**" not in str(headline({"MNIST": close}).rows)
+
+
+def test_counts_are_of_the_end_and_of_equal_seconds():
+    text = counts(compared())
+    at_end, in_time = text.split("Validation")
+    assert "first on 1 (MNIST); tied on 0; behind on 0, of 1 data sets" in at_end
+    assert "first on 0; tied on 0; behind on 1 (MNIST), of 1 data sets" in in_time
+
+
+def test_a_method_whose_runs_all_failed_says_so():
+    failed = arm([0.1], tests=[None], status="too stiff")
+    rows = headline({"MNIST": {"SGD": failed, "SNOpt (default)": arm([0.9])}}).rows
+    assert rows[0][1] == "failed"

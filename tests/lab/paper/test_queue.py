@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
@@ -16,9 +17,10 @@ from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.paper import jobs as jobs_module
 from snopt.lab.paper import queue, version
 from snopt.lab.paper.item import Item, Result, Space
+from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.queue import duration, jobs_of, left_text, pending, work
-from snopt.lab.paper.scales import configuration
+from snopt.lab.paper.scales import CUTS, TUNING_SEED, configuration
 from tests.lab.paper.fake_queue import COUNT, fake_item
 
 
@@ -209,3 +211,25 @@ def test_a_worker_whose_parent_is_gone_asks_the_training_to_stop(monkeypatch):
 
 def test_durations_are_written_in_units_that_fit():
     assert duration(3600) == "1 h 0 min"
+
+
+def test_jobs_that_became_known_come_before_those_of_the_next_item(tmp_path):
+    (tmp_path / "b").mkdir()
+    other = fake_item(tmp_path / "b")
+    space, told = Space(tmp_path, "smoke"), []
+    second = replace(other, jobs=lambda _: other.jobs(Space(tmp_path / "b", "smoke")))
+    work([fake_item(tmp_path), second], space, watch=lambda folder: (), tell=told.append)
+    one = [f"measure {stage}-{k}" for stage in ("first", "second") for k in range(COUNT // 2)]
+    assert told == one * 2
+
+
+def test_the_main_comparison_comes_first_data_set_by_data_set(tmp_path):
+    space = Space(tmp_path, "cpu")
+    jobs = [job for job in jobs_of(ITEMS.values(), space) if isinstance(job, Training)]
+    main = jobs_of([ITEMS["accu"]], space)
+    assert jobs[: len(main)] == main
+    by_task = [(task, list(group)) for task, group in groupby(main, lambda job: job.config.task)]
+    assert [task for task, _ in by_task] == list(CUTS)
+    for _, group in by_task:
+        seeds = [job.config.train.seed for job in group]
+        assert seeds == sorted(seeds, key=[TUNING_SEED, 0, 1, 2].index)

@@ -35,10 +35,12 @@ def test_the_papers_snopt_is_algorithm_2_with_damping_from_its_set(task):
 
 
 @pytest.mark.parametrize("task", PAPER)
-def test_series_keep_adam_for_what_is_not_the_field(task):
+def test_on_series_the_papers_methods_keep_adam_for_what_is_not_the_field(task):
     series = recipe(task, "sgd", "full").model.kind == "series"
-    for name in ("adam", "sgd", "snopt_amortized", "snopt", "muon"):
+    for name in ("sgd", "snopt_amortized"):
         assert (recipe(task, name).optimizer.rest_lr is not None) == series
+    for name in ("adam", "adamw", "snopt", "muon", "soap"):
+        assert recipe(task, name).optimizer.rest_lr is None
 
 
 def test_a_shorter_run_has_its_schedule_in_proportion():

@@ -11,7 +11,7 @@ import snopt
 from snopt.lab.cli.main import main
 from snopt.lab.recipes.build import build_task
 from snopt.lab.recipes.catalogue import recipe
-from snopt.lab.recipes.run import experiment_of, lengthened, load, recorded, run
+from snopt.lab.recipes.run import experiment_of, load, recorded, run
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.train import RunFolderError, train
 from tests.lab.train.problems import CONFIG, Moons, make_parts, small_model
@@ -44,9 +44,9 @@ def test_another_experiments_folder_is_not_taken_for_ours(tmp_path):
 
 def test_a_lengthened_run_goes_on(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    run(lengthened(SMOKE, 6, None), whole)
+    run(with_settings(SMOKE, ["train.iterations=6"]), whole)
     run(SMOKE, cut)
-    outcome = run(lengthened(experiment_of(cut), 6, None), cut, resume=True)
+    outcome = run(with_settings(experiment_of(cut), ["train.iterations=6"]), cut, resume=True)
     assert outcome.iteration == 6
     models = [
         torch.load(folder / "checkpoints" / "step-00000006.pt", weights_only=True)["model"]
@@ -56,7 +56,7 @@ def test_a_lengthened_run_goes_on(tmp_path):
 
 
 def test_the_best_model_is_loaded_in_one_call_without_the_data(tmp_path, monkeypatch):
-    outcome = run(lengthened(SMOKE, 20, None), tmp_path / "run")
+    outcome = run(with_settings(SMOKE, ["train.iterations=20"]), tmp_path / "run")
     with monkeypatch.context() as without:
         without.setattr(sys.modules["snopt.lab.recipes.build"], "load", None)
         loaded = snopt.lab.load(tmp_path / "run")

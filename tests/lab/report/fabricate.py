@@ -61,6 +61,10 @@ PICTURES: dict[str, Any] = {
         "kind": "paths", "title": "x(t)", "classes": [0, 1],
         "paths": [[[t / 9, t * t / 81] for t in range(10)], [[-t / 9, t / 9] for t in range(10)]],
     },
+    "moving": {
+        "kind": "paths", "title": "p(t)", "paths": [[[-0.5, 0], [0.5, 0]]],
+        "density": {"extent": [-1, 1, -1, 1], "frames": [[[1, 0], [1, 0]], [[0, 1], [0, 1]]]},
+    },
     "points": {"kind": "points", "title": "x(1)", "points": [[0, 0], [1, 2]], "classes": [0, 1]},
 }  # fmt: skip
 

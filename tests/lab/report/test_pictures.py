@@ -2,8 +2,17 @@ import math
 
 import pytest
 
-from snopt.lab.report.pictures import MAX_CELLS, MAX_PATHS, MAX_POINTS, make_picture
+from snopt.lab.report.pictures import (
+    MAX_CELLS,
+    MAX_FRAME_CELLS,
+    MAX_FRAMES,
+    MAX_PATHS,
+    MAX_POINTS,
+    make_picture,
+)
 from tests.lab.report.fabricate import PICTURES
+
+FILM = {"kind": "paths", "paths": [[[0, 1], [2, 3]]]}
 
 
 @pytest.mark.parametrize("content", PICTURES.values(), ids=list(PICTURES))
@@ -34,6 +43,10 @@ def test_a_sound_picture_is_kept(content):
         {"kind": "grid", "extent": [0, 0, 0, 1], "values": [[1]]},
         {"kind": "grid", "extent": [0, 1], "values": [[1]]},
         {"kind": ["grid"]},
+        {**FILM, "density": {"extent": [0, 1, 0, 1], "frames": []}},
+        {**FILM, "density": {"extent": [0, 1, 0, 0], "frames": [[[1]]]}},
+        {**FILM, "density": {"extent": [0, 1, 0, 1], "frames": [[[1], [1, 2]]]}},
+        {**FILM, "density": 3},
     ],
 )
 def test_what_cannot_be_drawn_is_refused(content):
@@ -52,3 +65,15 @@ def test_large_pictures_are_thinned_and_classes_with_them():
     assert paths.paths[0][-1] == [1000, 1000]
     grid = make_picture({"kind": "grid", "extent": [0, 1, 0, 1], "values": [[0.0] * 500] * 500})
     assert max(len(grid.values), len(grid.values[0])) <= MAX_CELLS
+
+
+def test_densities_of_a_film_are_scaled_by_their_peaks_and_thinned():
+    frames = [[[0.0, 1.0], [4.0, 0.0]], [[0.0, 100.0], [-1.0, 25.0]]]
+    density = {"extent": [-1, 1, -1, 1], "frames": frames}
+    film = make_picture({**FILM, "density": density})
+    assert film.frames == [[[0, 128], [255, 0]], [[0, 255], [0, 128]]]
+    assert film.extent == [-1, 1, -1, 1]
+    large = {"extent": [-1, 1, -1, 1], "frames": [[[1.0] * 200] * 100] * 90}
+    film = make_picture({**FILM, "density": large})
+    assert len(film.frames) <= MAX_FRAMES
+    assert max(len(film.frames[0]), len(film.frames[0][0])) <= MAX_FRAME_CELLS

@@ -22,7 +22,7 @@ def test_a_whole_run_has_no_problems_and_tells_what_it_is(tmp_path):
     assert run.problems == []
     assert (run.task, run.optimizer, run.seed, run.state) == ("spirals", "adam", 3, "finished")
     assert run.command == "snopt train spirals --optimizer adam"
-    assert [picture.kind for picture in run.pictures] == ["grid", "paths", "points"]
+    assert [picture.kind for picture in run.pictures] == ["grid", "paths", "paths", "points"]
 
 
 def test_names_come_from_the_folder_when_the_config_is_gone(tmp_path):
@@ -44,7 +44,7 @@ def test_a_label_stands_for_the_optimizer(tmp_path):
 
 def test_missing_and_empty_folders_are_told(tmp_path):
     runs = read_runs([tmp_path / "nowhere", tmp_path])
-    assert [run.problems for run in runs] == [["no such folder"], ["no run folder in here"]]
+    assert [run.problems for run in runs] == [["no such folder"], ["contains no run folder"]]
     assert not any(run.is_run for run in runs)
 
 

@@ -70,12 +70,12 @@ def test_a_run_started_anew_forgets_the_old_one():
     assert len(records.steps) == 0
 
 
-def test_a_line_without_its_newline_is_torn_and_others_are_damaged():
+def test_a_line_without_its_newline_is_incomplete_and_others_are_damaged():
     records = parse_records([*lines_of(step(1), "gar\x00bage", "[1]", "3"), b'{"kind": "st'])
     assert len(records.steps) == 1
     assert records.problems == [
         "3 lines are not a JSON object (the first is line 2)",
-        "line 5 is torn: the run was stopped while writing it",
+        "line 5 is incomplete: the run was stopped while writing it",
     ]
 
 

@@ -49,7 +49,7 @@ def test_target_is_that_of_the_training_and_else_what_the_baseline_reached(tmp_p
     measure = measure_of(groups_of(tmp_path))
     assert measure.baseline == "adam"
     assert measure.target == pytest.approx(1 - math.exp(-0.15 * 40))
-    assert measure.origin == "what every seed of adam reached"
+    assert measure.origin == "the value that every seed of adam reached"
     assert measure_of(groups_of(tmp_path), target=0.5).target == 0.5
     write_run(tmp_path / "b", config={"train": {"until": ["accuracy", 0.9]}})
     assert measure_of(groups_of(tmp_path / "b")).target == 0.9
@@ -57,7 +57,7 @@ def test_target_is_that_of_the_training_and_else_what_the_baseline_reached(tmp_p
 
 def test_a_target_on_another_metric_is_not_taken(tmp_path):
     write_run(tmp_path, config={"train": {"until": ["loss", 0.1]}})
-    assert measure_of(groups_of(tmp_path)).origin == "what every seed of adam reached"
+    assert measure_of(groups_of(tmp_path)).origin == "the value that every seed of adam reached"
 
 
 def test_baseline_is_adam_or_what_is_asked_or_what_is_there(tmp_path):

@@ -81,7 +81,7 @@ def test_runs_and_problems_have_a_row_each(tmp_path):
     assert {len(row) for row in table.rows} == {len(table.columns)}
     problems = [row[1] for row in problems_table(runs).rows]
     assert problems[-1] == "no such folder"
-    assert any("torn" in problem for problem in problems)
+    assert any("incomplete" in problem for problem in problems)
     assert problems_table(read_runs([tmp_path / "spirals" / "adam-seed0"])) is None
 
 
@@ -173,6 +173,29 @@ def test_large_seeds_and_iterations_keep_their_digits(tmp_path):
     write_run(tmp_path, "adam", 98_765_432, lines=[step])
     [row] = runs_table(compare(read_runs([tmp_path]))).rows
     assert (row[2], row[4]) == ("98765432", "12345678")
+
+
+def test_headline_says_who_ended_best_if_that_was_not_the_fastest(tmp_path):
+    for name, per_iteration, final in (("snopt", 0.25, 0.8), ("adam", 0.5, 0.9), ("sgd", 0.5, 0.7)):
+        lines = lines_of(per_iteration=per_iteration)
+        lines[-1]["final"] = {"test": {"accuracy": final}}
+        write_run(tmp_path, name, lines=lines)
+    [comparison] = compare(read_runs([tmp_path]), target=0.7)
+    assert headline(comparison) == (
+        "Shortest time to valid accuracy ≥ 0.7: snopt 3.75 s; adam took 2.00 times as long. "
+        "Best final test accuracy: adam 0.9."
+    )
+    [comparison] = compare(
+        read_runs([tmp_path / "spirals" / n for n in ("adam-seed0", "sgd-seed0")])
+    )
+    assert headline(comparison).endswith("Best final test accuracy: adam 0.9.")
+
+
+def test_headline_of_single_runs_does_not_speak_of_seeds(tmp_path):
+    for name, rate in (("snopt", 0.3), ("adam", 0.2), ("sgd", 0.01)):
+        write_run(tmp_path, name, rate=rate)
+    [comparison] = compare(read_runs([tmp_path]), target=0.7)
+    assert headline(comparison).endswith(" sgd did not reach it.")
 
 
 def test_headline_of_one_run_and_of_none(tmp_path):

@@ -65,8 +65,8 @@ WEIGHTED = WeightedRandomSampler([1.0] * 60, 60)
         ([1, 2], TypeError, "task.train is a list; give a torch Dataset or DataLoader"),
         (None, TypeError, "task.train is a NoneType"),
         (Stream(), TypeError, "no length"),
-        (DataLoader(Stream(), batch_size=20), (TypeError, ValueError), "task.train"),
-        (DataLoader(DATA, batch_size=7), ValueError, "batch_size 7 and TrainConfig has 20"),
+        (DataLoader(Stream(), batch_size=20), TypeError, "no length"),
+        (DataLoader(DATA, batch_size=7), ValueError, "batch_size 7, but TrainConfig has 20"),
         (DataLoader(DATA, batch_size=20, sampler=WEIGHTED), ValueError, "WeightedRandomSampler"),
     ],
 )

@@ -2,11 +2,12 @@
 
 import csv
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from snopt.lab.train import CSV, MLflow, WandB, read_records, train
+from snopt.lab.train import CSV, MLflow, PlainProgress, WandB, read_records, train
 from snopt.lab.train.listeners import numbers
 from tests.lab.train.problems import CONFIG, Moons, crash_at, interrupt_at, make_parts
 
@@ -120,3 +121,32 @@ def test_without_the_package_the_extra_is_named(monkeypatch, package, make):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"pip install 'snopt\[{package}\]'"):
         make()
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b,c\nx,y,z\n1.5,a,3\n", b"\xff\n\x00"])
+def test_csv_over_a_damaged_file_goes_on(tmp_path, content):
+    path = tmp_path / "deep" / "numbers.csv"
+    train(Moons(), make_parts("adam"), replace(CONFIG, iterations=6), tmp_path / "run")
+    path.parent.mkdir()
+    path.write_bytes(content)
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path / "run", resume=True, listeners=[CSV(path)])
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    assert {int(row[0]) for row in rows[1:]} == set(range(7, 13))
+
+
+def test_csv_makes_its_folder(tmp_path):
+    path = tmp_path / "deep" / "numbers.csv"
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path / "run", listeners=[CSV(path)])
+    assert path.read_text().startswith("iteration,name,value\n")
+
+
+def test_error_of_a_listener_is_not_hidden_by_its_end(tmp_path):
+    class Broken(PlainProgress):
+        def on_start(self, total, config):
+            raise ConnectionError("no server")
+
+        def on_end(self, outcome):
+            raise AttributeError("never started")
+
+    with pytest.raises(ConnectionError, match="no server"):
+        train(Moons(), make_parts("adam"), CONFIG, tmp_path, listeners=[Broken()])

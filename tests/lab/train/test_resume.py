@@ -1,5 +1,6 @@
 """A run that was stopped and resumed equals the one that was not, bit for bit."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -173,3 +174,30 @@ def test_folder_of_a_later_version_is_refused(tmp_path):
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(RunFolderError, match="reads format 1"):
         train(Moons(), make_parts("adam"), CONFIG, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"iteration": 5},
+        {"skipped": None},
+        {"seconds": None},
+        {"last": []},
+        {"best": "high"},
+        {"costs": "abc"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_checkpoint_with_impossible_progress_is_damaged(tmp_path, wrong):
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    *_, path = sorted((tmp_path / "checkpoints").glob("step-*.pt"))
+    state = torch.load(path, weights_only=True)
+    state["progress"] |= wrong
+    torch.save(state, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_name(path.name + ".sha256").write_text(f"{digest}  {path.name}\n")
+    with pytest.warns(
+        RuntimeWarning, match="is damaged .its (progress entry is invalid|iteration does not)"
+    ):
+        outcome = train(Moons(), make_parts("adam"), CONFIG, tmp_path, resume=True)
+    assert (outcome.status, outcome.iteration) == ("finished", 12)

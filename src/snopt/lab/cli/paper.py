@@ -8,6 +8,7 @@ from snopt.lab.cli.options import RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import Scale, TaskName
 from snopt.lab.paper import ITEMS, Space, find, run_item, share, state
+from snopt.lab.paper.archive import restore, save
 from snopt.lab.paper.page import write_page
 from snopt.lab.paper.queue import left_text
 
@@ -20,6 +21,7 @@ def paper(
     tasks: tuple[TaskName, ...] = (),
     out: Path = Path("out/paper"),
     page: Path = Path("results.md"),
+    records: Path = Path("records.tar.xz"),
     workers: int = 1,
     quiet: bool = False,
 ) -> int:
@@ -30,12 +32,14 @@ def paper(
 
     Args:
         items: ids or labels, for example accu or table:accu; `list` shows all with their state,
-            `all` runs all, `page` writes one page with all results so far.
-        scale: full: the paper's set-up, for a GPU; cpu: to convergence on two cores, hours; smoke:
+            `all` runs all, `page` writes one page with all results so far; `save` packs finished
+            records into one file, and `restore` unpacks them, to continue on another machine.
+        scale: full: the paper's set-up, for a GPU; cpu: smaller, hours on two cores; smoke:
             seconds.
         tasks: use these data sets only.
         out: folder of records and results.
         page: the file that `page` writes; its data and figures go to a folder beside it.
+        records: the file of `save` and `restore`.
         workers: number of processes that share the work, each with one thread.
         quiet: show no progress.
 
@@ -51,6 +55,10 @@ def paper(
         return 0
     if items == ("page",):
         print(write_page(Space(out, scale), page).resolve())
+        return 0
+    if items in (("save",), ("restore",)):
+        count = (save if items == ("save",) else restore)(Space(out, scale), records)
+        print(f"{count} records {'saved to' if items == ('save',) else 'restored from'} {records}")
         return 0
     wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
     tell = (lambda text: None) if quiet else (lambda text: print(text, flush=True))

@@ -1,4 +1,4 @@
-"""Data sets: the nine of the paper, and a few small ones that need no download.
+"""The nine data sets of the paper, and a few small ones that need no download.
 
 >>> from snopt.lab.data import load
 >>> splits = load("spirals")
@@ -23,26 +23,7 @@ from snopt.lab.data.sources import File, Form, Found, Origin
 from snopt.lab.data.spec import Batch, Dataset, Spec, Splits
 
 __all__ = [
-    "REGISTRY",
-    "Availability",
-    "Batch",
-    "DataCorrupted",
-    "DataError",
-    "DataNotFound",
-    "Dataset",
-    "DownloadFailed",
-    "Entry",
-    "File",
-    "Form",
-    "Found",
-    "Origin",
-    "Spec",
-    "Splits",
-    "Verdict",
-    "available",
-    "fetch",
-    "load",
-    "names",
-    "register",
-    "verify",
-]
+    "load", "fetch", "verify", "names", "available", "register", "REGISTRY",
+    "Splits", "Dataset", "Batch", "Spec", "Entry", "Form", "File", "Origin", "Found",
+    "Availability", "Verdict", "DataError", "DataNotFound", "DataCorrupted", "DownloadFailed",
+]  # fmt: skip

@@ -24,16 +24,16 @@ def inflate(data: bytes, limit: int, path: Path) -> bytes:
     Args:
         data: the compressed bytes.
         limit: bytes of the largest acceptable result.
-        path: the file they are from, for the error.
+        path: the source file, for the error message.
 
     Raises:
-        DataCorrupted: if the stream is damaged or incomplete, or its content exceeds the limit.
+        DataCorrupted: the stream is damaged or incomplete, or its content exceeds the limit.
 
     Example:
         >>> inflate(gzip.compress(b"text"), 100, Path("file"))
         b'text'
     """
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: either header
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32 accepts both headers
     with parsing(path, "compressed data"):
         content = stream.decompress(data, limit + 1)
     if len(content) > limit:
@@ -52,13 +52,13 @@ def extract(archive: Path, member: str, folder: Path) -> Path:
     Args:
         archive: the archive.
         member: last part or parts of the file's path in it, for example ``"miniboone/data.npy"``.
-        folder: where to put the file; made if it does not exist.
+        folder: folder of the extracted file; created if it does not exist.
 
     Returns:
-        The file's new path.
+        the file's new path.
 
     Raises:
-        DataCorrupted: if the archive is damaged, has no such regular file, or the file is larger
+        DataCorrupted: the archive is damaged, has no such regular file, or the file is larger
             than `LARGEST_MEMBER`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as files:
             found = next((info for info in files.infolist() if matches(info.filename)), None)
-            # The header of an LZMA stream can ask for gigabytes.
+            # The header of an LZMA stream can request gigabytes of memory.
             if found and found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise DataCorrupted(archive, f"unsupported compression of {member}")
             if found:
@@ -111,7 +111,7 @@ def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
 
 
 class _Gzip(gzip.GzipFile):
-    """Refuse large reads: tarfile reads a member's name whole, even one of gigabytes."""
+    """A gzip file that refuses large reads: tarfile reads member names of any size at once."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _BLOCK:

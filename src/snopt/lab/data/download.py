@@ -1,8 +1,8 @@
 """Download files from their public sources.
 
 A file appears in the data folder only after its download is complete and its checksum, or that of
-its archive, is verified. After a failure nothing is left; what a killed process leaves is removed
-by the next download.
+its archive, is verified. A failed download leaves nothing behind; files left by a killed process
+are removed by the next download.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def default_root() -> Path:
     """Return the folder of data sets: ``$SNOPT_DATA``, or else the user's cache folder.
 
     Raises:
-        ImportError: if the variable is not set and pooch is not installed.
+        ImportError: the variable is not set and pooch is not installed.
     """
     named = os.environ.get("SNOPT_DATA")
     return Path(named).expanduser() if named else Path(_pooch().os_cache("snopt"))
 
 
 def download(files: Iterable[File], root: Path, *, progress: bool = True) -> list[Path]:
-    """Download files and put each in its place under ``root``.
+    """Download files and move each to its path under ``root``.
 
     Args:
-        files: what to get; all must have an origin.
-        root: the folder of data sets; made if it does not exist.
+        files: the files to download; all must have an origin.
+        root: the folder of data sets; created if it does not exist.
         progress: show a bar for each download on standard error.
 
     Returns:
-        The new files.
+        the new files.
 
     Raises:
-        DownloadFailed: if a source cannot be reached, is too slow, or returns another file.
+        DownloadFailed: a source cannot be reached, is too slow, or returns an unexpected file.
     """
     _pooch()  # fail before anything is downloaded
     by_origin: dict[Origin, list[File]] = {}
@@ -75,8 +75,8 @@ def download(files: Iterable[File], root: Path, *, progress: bool = True) -> lis
 def _work_folder(root: Path) -> Iterator[Path]:
     """Yield an empty folder beside the data, from which files can be moved into place atomically.
 
-    One process has it at a time. The lock ends with its process, so the next one finds and
-    deletes what a killed one has left.
+    A lock allows one process at a time. It ends with its process, so the next process deletes the
+    files of a killed one.
     """
     from filelock import FileLock
 
@@ -101,17 +101,17 @@ def _retrieve(origin: Origin, target: Path, progress: bool) -> None:
     except (OSError, HTTPError) as error:  # requests' exceptions are OSErrors
         raise DownloadFailed(
             f"could not download {origin.url}: {error}. Nothing was kept. Without a connection, "
-            "put the files in the data folder by hand (docs/models.md says which)."
+            "copy the files to the data folder (see docs/models.md)."
         ) from error
     _verify(target, origin.checksum, origin.url)
 
 
 def _get(url: str, target: Path, progress: bool) -> None:
-    """Download with limits on rate and size, which pooch's downloaders do not have."""
+    """Download with limits on rate and size, which pooch does not have."""
     import requests
     from tqdm import tqdm
 
-    identity = {"Accept-Encoding": "identity"}  # so that lengths are those of the file
+    identity = {"Accept-Encoding": "identity"}  # lengths are then those of the file
     with (
         requests.get(url, stream=True, timeout=PATIENCE, headers=identity) as response,
         target.open("wb") as sink,

@@ -19,23 +19,23 @@ class DataCorrupted(DataError, ValueError):
     """A file does not have the expected content.
 
     Attributes:
-        reason: what is wrong with it.
+        reason: what is wrong with the file.
     """
 
     def __init__(self, path: Path | str, reason: str, *, line: int | None = None) -> None:
-        """Name the file, what is wrong with it, and the remedy.
+        """Create the error message from the file, the reason and the remedy.
 
         Args:
             path: the file.
-            reason: what is wrong with it.
-            line: where, counted from 1.
+            reason: what is wrong with the file.
+            line: line number, counted from 1.
         """
         self.reason = reason if line is None else f"line {line}: {reason}"
         super().__init__(f"{path} cannot be used: {self.reason}. Delete it and fetch it again.")
 
 
 class DownloadFailed(DataError, OSError):
-    """A download failed or returned an unexpected file. Nothing of it was kept."""
+    """A download failed or returned an unexpected file. No file was kept."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def parsing(path: Path, what: str) -> Iterator[None]:
 
     Args:
         path: the file.
-        what: what it should be, for the message.
+        what: expected format, for the message.
     """
     try:
         yield
@@ -54,4 +54,4 @@ def parsing(path: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         detail = str(error) or type(error).__name__
-        raise DataCorrupted(path, f"it does not read as {what} ({detail})") from error
+        raise DataCorrupted(path, f"it cannot be read as {what} ({detail})") from error

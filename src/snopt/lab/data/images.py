@@ -1,4 +1,4 @@
-"""MNIST, SVHN and CIFAR10, in the files that their authors publish."""
+"""MNIST, SVHN and CIFAR10, read from the files that their authors publish."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mnist(found: Found, preprocessing: Preprocessing) -> Splits:
 def svhn(found: Found, preprocessing: Preprocessing) -> Splits:
     """Load digits of house numbers, 3 x 32 x 32.
 
-    The authors' loader reads the training file for testing as well, and so does ``paper``: its
+    The paper's loader also reads the training file for testing, and ``paper`` does the same: its
     ``test`` is ``train`` and ``valid`` together.
     """
     train, test = map(read_svhn, found.paths)
@@ -59,14 +59,14 @@ def read_idx(path: Path) -> Tensor:
     as a big-endian 32-bit integer, then the values.
 
     Returns:
-        A uint8 tensor of the file's shape.
+        a uint8 tensor of the file's shape.
 
     Raises:
-        DataCorrupted: if the file does not have this format, or is incomplete.
+        DataCorrupted: the file does not have this format, or is incomplete.
     """
     raw = inflate(path.read_bytes(), LARGEST_IDX, path)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or raw[3] > 3 or len(raw) < 4 + 4 * raw[3]:
-        raise DataCorrupted(path, "it does not begin like an idx file of bytes")
+        raise DataCorrupted(path, "it is not an idx file of bytes")
     start = 4 + 4 * raw[3]
     shape = struct.unpack_from(f">{raw[3]}I", raw, 4)
     if len(raw) != start + math.prod(shape):
@@ -88,7 +88,7 @@ def read_cifar(path: Path) -> Batch:
     """Read one file of CIFAR's binary version: records of a label and 3 x 32 x 32 bytes.
 
     Raises:
-        DataCorrupted: if the file is not a whole number of such records.
+        DataCorrupted: the file is not a whole number of such records.
     """
     raw = torch.from_numpy(np.fromfile(path, np.uint8))
     if raw.numel() == 0 or raw.numel() % 3073:
@@ -102,7 +102,7 @@ def read_svhn(path: Path) -> Batch:
     """Read SVHN's cropped digits: MATLAB 5, ``X`` 32 x 32 x 3 x N, ``y`` N x 1, 10 for zero.
 
     Raises:
-        DataCorrupted: if the file does not have this format.
+        DataCorrupted: the file does not have this format.
     """
     from scipy.io import loadmat
 
@@ -119,13 +119,13 @@ def read_svhn(path: Path) -> Batch:
 
 
 def _inflate_mat(path: Path) -> bytes:
-    """Decompress the variables of a MATLAB 5 file; SciPy would do it without a limit.
+    """Decompress the variables of a MATLAB 5 file, with a size limit that SciPy does not have.
 
     After a header of 128 bytes, each variable has a type (15 if it is compressed) and a size.
     """
     raw = path.read_bytes()
     if raw[124:128] != b"\0\1IM":
-        raise DataCorrupted(path, "it does not begin like a MATLAB 5 file")
+        raise DataCorrupted(path, "it is not a MATLAB 5 file")
     parts, size, start = [raw[:128]], 128, 128
     while start < len(raw):
         kind, length = struct.unpack_from("<II", raw, start)

@@ -1,7 +1,7 @@
 """Split and standardise raw data.
 
-Everything here is deterministic. With ``standard`` preprocessing, all statistics are those of the
-training part.
+Everything here is deterministic. With ``standard`` preprocessing, all statistics are computed on
+the training part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snopt.lab.data.spec import Batch, Preprocessing, Spec, Splits
 VALID_FRACTION = 0.1
 #: The seed of every draw.
 SEED = 0
-#: The authors' loaders standardise MNIST, SVHN and CIFAR10 with these.
+#: The authors' loaders standardise MNIST, SVHN and CIFAR10 with these values.
 MNIST_MEAN, MNIST_SD = 0.1307, 0.3081
 
 
@@ -33,11 +33,11 @@ def hold_out(
     Args:
         count: number of rows.
         fraction: the fraction of rows to hold out; at least one row.
-        labels: classes ``[count]``; if given, this fraction of every class is held out, up to one
-            row.
+        labels: classes ``[count]``; if given, the fraction of every class is held out, to within
+            one row.
 
     Returns:
-        Indices of the rows kept and of those held out, both in shuffled order.
+        indices of the rows kept and of those held out, both in shuffled order.
 
     Example:
         >>> kept, held = hold_out(20, 0.2, labels=torch.arange(20) % 2)
@@ -46,7 +46,7 @@ def hold_out(
     """
     order = chosen = shuffled(count)
     if labels is not None:
-        # Order row i of a class of n by (i + 1/2) / n: the first rows are then of all classes.
+        # Sort row i of a class of n by (i + 1/2) / n; the first rows then contain all classes.
         grouped = order[labels[order].argsort(stable=True)]
         sizes = labels.bincount()
         first = (sizes.cumsum(0) - sizes)[labels[grouped]]
@@ -65,7 +65,7 @@ def hold_out_groups(groups: Tensor, fraction: float = VALID_FRACTION) -> tuple[T
         fraction: the fraction of groups to hold out; at least one group.
 
     Returns:
-        Indices of the rows kept and of those held out, both in shuffled order.
+        indices of the rows kept and of those held out, both in shuffled order.
 
     Example:
         >>> kept, held = hold_out_groups(torch.tensor([3, 3, 4, 4, 3]), 0.5)
@@ -96,7 +96,7 @@ def pixel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
         x: uint8 ``[N, C, H, W]``.
 
     Returns:
-        Two tensors ``[C]``, in units of one level.
+        two tensors ``[C]``, in units of one level.
 
     Example:
         >>> x = torch.tensor([0, 0, 4, 4], dtype=torch.uint8).reshape(1, 1, 2, 2)
@@ -197,9 +197,9 @@ def _as_authors(train: Batch, test: Batch) -> list[Batch]:
     """Follow the authors' loader, which follows that of Neural CDEs (Kidger et al. 2020).
 
     Both public parts are joined and split again, 70 : 15 : 15 within every class. A series is
-    padded with its last value, and this padding counts in the statistics. The channels are the time
-    since the previous observation, then for each channel whether it was observed, then the values:
-    2 C + 1. (Their loader stores times and counts, and their model takes the differences.)
+    padded with its last value, and the padding is included in the statistics. The channels are the
+    time since the previous observation, then for each channel whether it was observed, then the
+    values: 2 C + 1. (Their loader stores times and counts, and their model takes the differences.)
     """
     whole = train.joined(test)
     assert whole.y is not None
@@ -219,7 +219,7 @@ def _as_authors(train: Batch, test: Batch) -> list[Batch]:
 
 
 def _filled(part: Batch) -> Batch:
-    """Add the times, and replace missing values by zeros, with a mask if one is within a series."""
+    """Add times and replace missing values by zeros, with a mask if a series has gaps."""
     observed, within = ~part.x.isnan(), _within(part)
     mask = None if bool((observed | ~within).all()) else observed & within
     times = torch.arange(float(part.x.shape[1]))
@@ -268,5 +268,5 @@ def table_splits(
 
 
 def _nonzero(sd: Tensor) -> Tensor:
-    """Replace 0 by 1, so that a constant column becomes zeros."""
+    """Replace 0 by 1; a constant column then becomes zeros."""
     return torch.where(sd > 0, sd, torch.ones_like(sd))

@@ -15,7 +15,7 @@ from snopt.lab.data.errors import DataCorrupted, DataNotFound, DownloadFailed
 from snopt.lab.data.sources import FORMS, File, Form, Found, read_checksums
 from snopt.lab.data.spec import Completeness, Kind, Preprocessing, Splits
 
-#: Reads the files that were found (none, for a data set that is generated).
+#: Reads the files that were found (none for a generated data set).
 Loader: TypeAlias = Callable[[Found, Preprocessing], Splits]
 #: How a file compares with its known checksum.
 Verdict: TypeAlias = Literal["correct", "different", "unknown"]
@@ -28,10 +28,10 @@ class Entry:
     """A data set that can be loaded.
 
     Attributes:
-        summary: what it is, in a line.
-        kind: what one example is.
-        load: the function that reads it.
-        forms: files it can be read from, best first; by default none, for generated data.
+        summary: description in one line.
+        kind: kind of example.
+        load: function that reads the data set.
+        forms: sets of files to read it from, best first; default none, for generated data.
     """
 
     summary: str
@@ -72,14 +72,14 @@ def names() -> tuple[str, ...]:
 
 
 def register(name: str, entry: Entry) -> None:
-    """Add a data set, so that it can be loaded by name.
+    """Add a data set that can be loaded by name.
 
     Args:
         name: the name for `load`.
-        entry: what it is, and the function that reads or draws it.
+        entry: its description, and the function that reads or generates it.
 
     Raises:
-        ValueError: if the name belongs to another data set.
+        ValueError: the name belongs to another data set.
 
     Example:
         >>> import torch
@@ -94,7 +94,7 @@ def register(name: str, entry: Entry) -> None:
         >>> del REGISTRY["line"]
     """
     if REGISTRY.get(name, entry) != entry:
-        raise ValueError(f"there is a data set {name!r} already; choose another name")
+        raise ValueError(f"a data set {name!r} already exists; choose another name")
     REGISTRY[name] = entry
 
 
@@ -110,18 +110,18 @@ def load(
     Args:
         name: one of `names`.
         root: the folder of data sets; ``$SNOPT_DATA`` when None, or else the user's cache folder.
-        preprocessing: ``"standard"`` scales by the training part's own statistics and tests on
-            the public test part; ``"paper"`` does what the authors' released loaders do, faults
-            included (docs/models.md).
-        download: fetch the files if they are not there.
+        preprocessing: ``"standard"`` scales by the statistics of the training part and tests on the
+            public test part; ``"paper"`` follows the authors' released loaders, including their
+            errors (docs/models.md).
+        download: download the files if they are missing.
 
     Returns:
-        Splits for training, validation and test; the same on every call.
+        splits for training, validation and test; the same on every call.
 
     Raises:
-        UnknownName: if there is no such data set or preprocessing.
-        DataNotFound: if its files are not there.
-        DataCorrupted: if a file does not have the expected content.
+        UnknownName: there is no such data set or preprocessing.
+        DataNotFound: files are missing.
+        DataCorrupted: a file does not have the expected content.
 
     Example:
         >>> import torch
@@ -143,7 +143,7 @@ def load(
 
 
 def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -> list[Path]:
-    """Download the files of a data set that are not there yet.
+    """Download the missing files of a data set.
 
     Files without a known checksum are read once, and removed if that fails. The SHA-256 of each
     file is recorded in ``SHA256SUMS`` in the data folder, for `verify`.
@@ -154,11 +154,11 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
         progress: show a bar for each download on standard error.
 
     Returns:
-        The new files; none if all were there, or if the data set needs none.
+        the new files; none if nothing was missing, or if the data set needs no files.
 
     Raises:
-        DownloadFailed: if a download failed, or a file does not have the expected content. Nothing
-            of it is kept.
+        DownloadFailed: a download failed, or a file does not have the expected content. No such
+            file is kept.
     """
     entry = _entry(name)
     form = _to_fetch(entry)
@@ -186,15 +186,15 @@ def fetch(name: str, root: Path | str | None = None, *, progress: bool = True) -
 def verify(name: str, root: Path | str | None = None) -> dict[Path, Verdict]:
     """Compare the checksums of a data set's files with the known ones.
 
-    `fetch` does this once, `load` does not. A checksum is known if this package has it, or if it
-    is in the file ``SHA256SUMS`` of the data folder, where `fetch` records it.
+    `fetch` does this once, `load` does not. Known checksums are those in this package and those in
+    the file ``SHA256SUMS`` of the data folder, where `fetch` records them.
 
     Args:
         name: one of `names`.
         root: the folder of data sets, as for `load`.
 
     Returns:
-        For each file that is there: ``"correct"``, ``"different"`` or ``"unknown"``.
+        for each existing file: ``"correct"``, ``"different"`` or ``"unknown"``.
     """
     files = {file.path: file for form in _entry(name).forms for file in form.files}
     if not files:  # no folder is needed
@@ -217,10 +217,10 @@ class Availability:
     """State of a data set on disk.
 
     Attributes:
-        name: as given to `load`.
-        kind: what one example is.
-        summary: what it is, in a line.
-        state: how much of it is there, or ``"missing"``.
+        name: name for `load`.
+        kind: kind of example.
+        summary: description in one line.
+        state: completeness of the files, or ``"missing"``.
         note: one sentence on the state.
         sources: the public addresses for `fetch`.
     """
@@ -270,7 +270,7 @@ def _missing(form: Form, folder: Path) -> list[File]:
 def _find(name: str, root: Path | str | None) -> Found | None:
     """Return the best form whose files are all present."""
     for form in _entry(name).forms:
-        # Without files no folder is needed, and no pooch to name it.
+        # Without files neither the folder nor pooch is needed.
         folder = _folder(root) if form.files else Path()
         if not _missing(form, folder):
             return Found(name, folder, form)
@@ -283,12 +283,12 @@ def _to_fetch(entry: Entry) -> Form:
 
 
 def _sources(form: Form) -> tuple[str, ...]:
-    """Return the addresses of a form, each once."""
+    """Return the distinct addresses of a form."""
     return tuple(dict.fromkeys(file.origin.url for file in form.files if file.origin))
 
 
 def _not_found(name: str, folder: Path) -> str:
-    """Say which files are missing from which folder, and where to get them."""
+    """Return the message about missing files: which, from which folder, and where to get them."""
     entry = _entry(name)
     form = _to_fetch(entry)
     missing = ", ".join(file.path for file in _missing(form, folder))

@@ -23,7 +23,7 @@ LARGEST_ARRAY = 1 << 28
 
 
 def uea(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Load a data set of the UEA archive: a ``.ts`` file to train and one to test."""
+    """Load a data set of the UEA archive: one ``.ts`` file for training and one for testing."""
     (train, classes), (test, test_classes) = map(read_ts, found.paths)
     if classes != test_classes:
         raise DataCorrupted(found.paths[1], f"it has classes {test_classes}, not {classes}")
@@ -44,15 +44,15 @@ def spoken_arabic_digits(found: Found, preprocessing: Preprocessing) -> Splits:
 def read_ts(path: Path) -> tuple[Batch, tuple[str, ...]]:
     """Read a UEA ``.ts`` file.
 
-    A header of ``#`` comments and ``@`` settings up to ``@data``; then one line per example:
-    channels separated by colons, values by commas, ``?`` for a missing one, the class last.
-    Series may differ in length, but the channels of one may not.
+    The file has a header of ``#`` comments and ``@`` settings up to ``@data``, then one line per
+    example: channels separated by colons, values by commas, ``?`` for a missing value, the class
+    last. Series may differ in length, but the channels of one series may not.
 
     Returns:
-        The series, and the names of the classes in the order of their numbers.
+        the series, and the names of the classes in the order of their numbers.
 
     Raises:
-        DataCorrupted: if a line is not what the header announces, or a value is not a number.
+        DataCorrupted: a line does not match the header, or a value is not a number.
     """
     # Comments may be in any encoding; settings and data are ASCII.
     header, mark, body = path.read_text("latin-1").partition("@data")
@@ -103,16 +103,16 @@ def _parse_example(channels: Sequence[str], length: int, path: Path, line: int) 
 def read_utterances(path: Path) -> tuple[Batch, Tensor]:
     """Read UCI's text of SpokenArabicDigits.
 
-    One line of 13 coefficients per frame, a blank line before each utterance. The position of an
-    utterance gives its digit and speaker: the first tenth of the utterances is the digit 0, the
-    last tenth the digit 9, and within a digit every ten are by one speaker. (Some utterances
-    occur twice, always by the same speaker.)
+    The file has one line of 13 coefficients per frame, and a blank line before each utterance. The
+    position of an utterance gives its digit and speaker: the first tenth of the utterances is the
+    digit 0, the last tenth the digit 9, and within a digit every ten are by one speaker. (Some
+    utterances occur twice, always by the same speaker.)
 
     Returns:
-        The utterances, and the speaker of each.
+        the utterances, and the speaker of each.
 
     Raises:
-        DataCorrupted: if a frame is not 13 numbers, or the utterances are not a multiple of ten.
+        DataCorrupted: a frame is not 13 numbers, or the utterances are not a multiple of ten.
     """
     lines = path.read_text("latin-1").split("\n")
     blocks = groupby(lines, key=lambda line: bool(line.strip()))
@@ -131,6 +131,9 @@ def _pad(examples: Sequence[Tensor], y: Tensor, path: Path) -> Batch:
     lengths = torch.tensor([len(example) for example in examples])
     values = len(lengths) * int(lengths.max()) * examples[0].shape[1]
     if values > LARGEST_ARRAY:
-        raise DataCorrupted(path, f"with a series of {int(lengths.max())} observations it is huge")
+        longest = int(lengths.max())
+        raise DataCorrupted(
+            path, f"a series of {longest} observations makes the padded array too large"
+        )
     x = pad_sequence(list(examples), batch_first=True, padding_value=float("nan"))
     return Batch(x, y, lengths)

@@ -1,12 +1,11 @@
 """The files of each data set, and their public sources.
 
 Every data set has one or more *forms*, best first: sets of files in the data folder that are
-enough to load it. A form may be the whole public data set, a part of it, or another data set that
-stands in for it.
+sufficient to load it. A form may be the whole public data set, a part of it, or a substitute.
 
-``SHA256SUMS`` beside this file has the known checksums, taken from copies whose identity with the
-public files was established. A file without one is downloaded with a warning, and checked by its
-format and its number of examples.
+``SHA256SUMS`` next to this file has the known checksums, computed from copies that were verified to
+be identical to the public files. A file without one is downloaded with a warning, and checked by
+its format and its number of examples.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ class File:
     """One file of a data set.
 
     Attributes:
-        path: its place in the data folder.
+        path: path in the data folder.
         origin: where to download it; None if that is not possible.
         member: its name in the archive at ``origin``; None if ``origin`` is the file itself.
-        checksum: of the file, if known.
+        checksum: checksum of the file, if known.
     """
 
     path: str
@@ -61,13 +60,13 @@ class File:
 
 @dataclass(frozen=True)
 class Form:
-    """Files that are enough to load a data set.
+    """A set of files that is sufficient to load a data set.
 
     Attributes:
         files: the files; all are needed.
         completeness: how much of the public data set they contain.
-        note: one sentence on it.
-        sizes: examples in the public training and test parts, if they are to be checked.
+        note: one sentence about the form.
+        sizes: expected numbers of examples in the public training and test parts, or None.
     """
 
     files: tuple[File, ...]
@@ -102,14 +101,14 @@ class Found:
         *,
         classes: int | None = None,
     ) -> Spec:
-        """Describe what was read from the files; the first dimension of a series is its length."""
+        """Return the spec of the data that was read; a series has its length first."""
         form, longest = self.form, shape[0] if kind == "series" and shape else None
         return Spec(
             self.name, kind, shape, classes, longest, form.completeness, form.note, preprocessing
         )
 
     def check(self, train: int, test: int) -> None:
-        """Refuse a number of examples that is not the public one, or too small to be split."""
+        """Raise DataCorrupted for a number of examples that is unexpected or too small to split."""
         public = self.form.sizes
         if (public is None and train >= 10 and test >= 1) or public == (train, test):
             return
@@ -122,7 +121,7 @@ def read_checksums(path: Path) -> dict[str, str]:
     """Read a file of checksums as ``sha256sum`` writes it; other lines are skipped.
 
     Returns:
-        The SHA-256 by path; none if there is no such file.
+        the SHA-256 by path; none if there is no such file.
     """
     text = path.read_text("utf-8", "replace") if path.is_file() else ""
     lines = re.findall(r"^([0-9a-f]{64}) [ *](.+)$", text, re.MULTILINE)
@@ -156,61 +155,57 @@ def _uea(name: str, sizes: tuple[int, int]) -> Form:
     return Form(files, "whole", "As in the UEA archive.", sizes)
 
 
-_MNIST_FILES = " ".join(
-    f"{part}-ubyte.gz"
-    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+_UCI = "https://archive.ics.uci.edu/static/public"
+_MNIST = _files(
+    "mnist",
+    "train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz "
+    "t10k-images-idx3-ubyte.gz t10k-labels-idx1-ubyte.gz",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
+_SVHN_SOURCE = "https://ufldl.stanford.edu/housenumbers/"
+_SVHN = _files("svhn", "train_32x32.mat test_32x32.mat", _SVHN_SOURCE)
+_SVHN_SUBSET = _files("svhn", "train_32x32_subset.mat test_32x32_subset.mat")
 _CIFAR_ARCHIVE = Origin(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
 _CIFAR_NAMES = "test_batch.bin " + " ".join(f"data_batch_{i}.bin" for i in range(1, 6))
-_CIFAR_FILES = _files("cifar10", _CIFAR_NAMES, _CIFAR_ARCHIVE)
-_ARABIC_FILES = "Train_Arabic_Digit.txt Test_Arabic_Digit.txt"
-_STANFORD = "https://ufldl.stanford.edu"
+_CIFAR = _files("cifar10", _CIFAR_NAMES, _CIFAR_ARCHIVE)
+_ARABIC_ARCHIVE = Origin(f"{_UCI}/195/spoken+arabic+digit.zip")
+_ARABIC_NAMES = "Train_Arabic_Digit.txt Test_Arabic_Digit.txt"
+_ARABIC = _files("SpokenArabicDigits", _ARABIC_NAMES, _ARABIC_ARCHIVE)
+_GAS_ARCHIVE = Origin(f"{_UCI}/322/gas+sensor+array+under+dynamic+gas+mixtures.zip")
+_GAS_TEXT = _files("gas", "ethylene_CO.txt", _GAS_ARCHIVE)
+_AIR_QUALITY = _files("gas_standin", "AirQualityUCI.csv")
 # The MD5 is the one that Zenodo publishes.
 _MAF_ARCHIVE = Origin(
     "https://zenodo.org/records/1161203/files/data.tar.gz", "md5:9b9c9b0375315ad270eba4ce80c093ab"
 )
-_UCI = "https://archive.ics.uci.edu/static/public"
-_ARABIC_ARCHIVE = Origin(f"{_UCI}/195/spoken+arabic+digit.zip")
-_GAS_ARCHIVE = Origin(f"{_UCI}/322/gas+sensor+array+under+dynamic+gas+mixtures.zip")
+# Other members of the archive are called data.npy, too.
+_MINIBOONE = (File("miniboone/data.npy", _MAF_ARCHIVE, "miniboone/data.npy"),)
+_MINIBOONE_PART = _files("miniboone", "val.npy test.npy")
 # Rows to train and validate, and rows to test.
 _GAS_SIZES, _MINIBOONE_SIZES = (946_859, 105_206), (32_840, 3_648)
 
 #: The forms of every data set that is not generated, best first.
 FORMS: dict[str, tuple[Form, ...]] = {
-    "mnist": (
-        Form(
-            _files("mnist", _MNIST_FILES, "https://ossci-datasets.s3.amazonaws.com/mnist/"),
-            "whole",
-            "The original files.",
-            (60_000, 10_000),
-        ),
-    ),
+    "mnist": (Form(_MNIST, "whole", "The original files.", (60_000, 10_000)),),
     "svhn": (
+        Form(_SVHN, "whole", "The cropped digits, without the extra part.", (73_257, 26_032)),
         Form(
-            _files("svhn", "train_32x32.mat test_32x32.mat", f"{_STANFORD}/housenumbers/"),
-            "whole",
-            "The cropped digits, without the extra part.",
-            (73_257, 26_032),
-        ),
-        Form(
-            _files("svhn", "train_32x32_subset.mat test_32x32_subset.mat"),
+            _SVHN_SUBSET,
             "part",
             "A few hundred digits cropped again from the full-number images, "
             "of 73,257 to train and 26,032 to test.",
         ),
     ),
     "cifar10": (
-        Form(_CIFAR_FILES, "whole", "The binary version.", (50_000, 10_000)),
-        Form(
-            _CIFAR_FILES[:2], "part", "The first of five training files, and the whole test file."
-        ),
+        Form(_CIFAR, "whole", "The binary version.", (50_000, 10_000)),
+        Form(_CIFAR[:2], "part", "The first of five training files, and the whole test file."),
     ),
     "spoken_arabic_digits": (
         Form(
-            _files("SpokenArabicDigits", _ARABIC_FILES, _ARABIC_ARCHIVE),
+            _ARABIC,
             "whole",
             "UCI's files; UEA's have one utterance fewer in each part.",
             (6_600, 2_200),
@@ -225,28 +220,24 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ),
         Form(_files("gas", "ethylene_CO.h5"), "whole", "MAF's table as HDF5.", _GAS_SIZES),
         Form(
-            _files("gas", "ethylene_CO.txt", _GAS_ARCHIVE),
+            _GAS_TEXT,
             "whole",
             "A random quarter of UCI's rows, as in MAF's table, but not the same quarter.",
             _GAS_SIZES,
         ),
         Form(
-            _files("gas_standin", "AirQualityUCI.csv"),
+            _AIR_QUALITY,
             "stand-in",
             "UCI's Air Quality, eight columns too: results on it are not results on Gas.",
         ),
     ),
     "miniboone": (
         Form(
-            # Other members of the archive are called data.npy, too.
-            (File("miniboone/data.npy", _MAF_ARCHIVE, "miniboone/data.npy"),),
-            "whole",
-            "The rows that Papamakarios et al. (2017) use.",
-            _MINIBOONE_SIZES,
+            _MINIBOONE, "whole", "The rows that Papamakarios et al. (2017) use.", _MINIBOONE_SIZES
         ),
         Form(_files("miniboone", "data.h5"), "whole", "The same rows as HDF5.", _MINIBOONE_SIZES),
         Form(
-            _files("miniboone", "val.npy test.npy"),
+            _MINIBOONE_PART,
             "part",
             "The 29,556 training rows are missing: train and valid are the public validation part.",
             (3_284, 3_648),

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from snopt.base.errors import unknown
 
-#: What one example is.
+#: Kind of example.
 Kind: TypeAlias = Literal["image", "series", "table"]
 #: How much of the public data set was found (docs/models.md).
 Completeness: TypeAlias = Literal["whole", "part", "stand-in", "generated"]
-#: The conventions of the authors' loaders, or the set's own statistics and test split.
+#: ``"paper"`` follows the authors' loaders; ``"standard"`` uses the training statistics.
 Preprocessing: TypeAlias = Literal["paper", "standard"]
 
 
@@ -31,13 +31,13 @@ class Spec:
     """Description of a data set.
 
     Attributes:
-        name: as given to `snopt.lab.data.load`.
-        kind: what one example is.
-        shape: of one example.
+        name: name for `snopt.lab.data.load`.
+        kind: kind of example.
+        shape: shape of one example.
         classes: number of classes, or None when there are no labels.
         longest: L of a series, else None.
         completeness: how much of the public data set this is.
-        note: one sentence on its source and what is missing.
+        note: one sentence on its source and missing parts.
         preprocessing: the conventions it follows.
     """
 
@@ -51,7 +51,7 @@ class Spec:
     preprocessing: Preprocessing = "standard"
 
     def __post_init__(self) -> None:
-        """Refuse words outside the vocabulary."""
+        """Raise UnknownName for unknown values."""
         vocabulary = {"kind": Kind, "completeness": Completeness, "preprocessing": Preprocessing}
         for name, words in vocabulary.items():
             if getattr(self, name) not in get_args(words):
@@ -113,7 +113,7 @@ class Batch:
         return replace(self, **both)
 
     def _tensors(self, *, times: bool) -> dict[str, Tensor]:
-        """Return the tensors that are there; the times have no row per example."""
+        """Return the tensors that are not None; the times have no row per example."""
         here = {name: value for name, value in vars(self).items() if value is not None}
         return {name: value for name, value in here.items() if times or name != "times"}
 
@@ -128,7 +128,7 @@ class Dataset:
 
     Attributes:
         tensors: all examples.
-        spec: what they are.
+        spec: description of the examples.
 
     Example:
         >>> spec = Spec("points", "table", (2,), None, None, "generated", "Three points.")
@@ -147,7 +147,7 @@ class Dataset:
 
     def __getitem__(self, index: int | slice) -> Batch:
         """Return one example as a batch of one, or the examples of a slice."""
-        found = range(len(self))[index]  # negative indices, and IndexError beyond the ends
+        found = range(len(self))[index]  # handles negative indices and raises IndexError
         rows = range(found, found + 1) if isinstance(found, int) else found
         return self.tensors.slice(rows.start, rows.stop) if rows.step == 1 else self.batch(rows)
 
@@ -167,7 +167,7 @@ class Dataset:
             drop_last: skip the last batch if it is smaller.
 
         Yields:
-            Each batch.
+            each batch.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
@@ -217,7 +217,7 @@ class Splits:
 
     @classmethod
     def of(cls, spec: Spec, train: Batch, valid: Batch, test: Batch) -> Splits:
-        """Make the splits from their examples."""
+        """Return the splits of these examples."""
         return cls(Dataset(train, spec), Dataset(valid, spec), Dataset(test, spec), spec)
 
     def to(self, device: torch.device | str) -> Splits:

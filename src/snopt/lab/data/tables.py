@@ -32,11 +32,11 @@ PAPER_PART = 0.1
 
 
 def miniboone(found: Found, preprocessing: Preprocessing) -> Splits:
-    """Load a neutrino experiment, 43 columns.
+    """Load data of a neutrino experiment, 43 columns.
 
     MAF, and hence ``paper``, standardises with the statistics of training and validation rows. If
-    only MAF's validation and test files are there, which are standardised already, a tenth of the
-    former is ``valid`` and the rest ``train``, and ``paper`` does not scale them again.
+    only MAF's validation and test files are available, which are already standardised, a tenth of
+    the former is ``valid`` and the rest ``train``, and ``paper`` does not scale them again.
     """
     tables = [read_table(path) for path in found.paths]
     for path, table in zip(found.paths, tables, strict=True):
@@ -90,7 +90,7 @@ def _check_columns(rows: Tensor, columns: int, path: Path) -> None:
 
 
 def tenth(rows: Tensor) -> Tensor:
-    """Draw the part that the paper uses: of all of Gas, 85,217 rows to train and 10,520 to test."""
+    """Draw the part that the paper uses: 85,217 rows of Gas to train and 10,520 to test."""
     return rows[shuffled(len(rows))[: max(1, int(PAPER_PART * len(rows)))]]
 
 
@@ -131,14 +131,14 @@ def read_table(path: Path) -> Tensor:
     """Read a table of numbers from an ``.npy`` file, or from an HDF5 file that holds one.
 
     Returns:
-        The table as float64 ``[N, D]``.
+        the table as float64 ``[N, D]``.
 
     Raises:
-        DataCorrupted: if there is no such table in it, or a value is not a finite number.
+        DataCorrupted: the file has no such table, or a value is not a finite number.
     """
     with parsing(path, "a table"):
         if path.suffix == ".npy":
-            # Mapped first: a false shape in the header then allocates nothing.
+            # Memory-mapped first, so a wrong shape in the header allocates nothing.
             table = _as_float64(np.lib.format.open_memmap(path, mode="r"))
         else:
             table = _read_hdf(path)
@@ -146,7 +146,7 @@ def read_table(path: Path) -> Tensor:
 
 
 def _as_float64(table: Any) -> NDArray[np.float64]:
-    """Copy a table of a file to memory, if it is one."""
+    """Copy a table from a file to memory, after checking its type and shape."""
     if table.ndim != 2 or table.dtype.kind not in "fiu" or 0 in table.shape:
         raise ValueError(f"it holds {table.dtype} of shape {table.shape}")
     if table.size > LARGEST_TABLE:
@@ -155,7 +155,7 @@ def _as_float64(table: Any) -> NDArray[np.float64]:
 
 
 def _read_hdf(path: Path) -> NDArray[np.float64]:
-    """Read the one table in an HDF5 file, whatever its name, and no other file."""
+    """Read the only table in an HDF5 file, without following links to other files."""
     try:
         import h5py
     except ImportError as error:
@@ -166,11 +166,11 @@ def _read_hdf(path: Path) -> NDArray[np.float64]:
         file.visititems_links(links.__setitem__)
         for name, link in links.items():
             if not isinstance(link, h5py.HardLink):
-                raise ValueError(f"it has a link, {name}")
+                raise ValueError(f"it contains a link, {name}")
         nodes = [file[name] for name in links if isinstance(file[name], h5py.Dataset)]
         tables = [node for node in nodes if node.ndim == 2 and node.dtype.kind in "fiu"]
         if len(tables) != 1:
-            raise ValueError(f"{len(tables)} tables in it, where one is expected")
+            raise ValueError(f"it contains {len(tables)} tables, but one is expected")
         if tables[0].external or tables[0].is_virtual:
             raise ValueError("its values are stored in other files")
         return _as_float64(tables[0])
@@ -184,10 +184,10 @@ def read_ethylene(path: Path, chunk: int = 1 << 26) -> Tensor:
         chunk: characters read at a time; the whole text would take half a gigabyte.
 
     Returns:
-        The sixteen sensors, float32 ``[N, 16]``.
+        the sixteen sensors, float32 ``[N, 16]``.
 
     Raises:
-        DataCorrupted: if a line is not 19 numbers.
+        DataCorrupted: a line is not 19 numbers.
     """
     parts, first = [], 2
     with path.open(encoding="latin-1") as stream:
@@ -204,11 +204,11 @@ def read_ethylene(path: Path, chunk: int = 1 << 26) -> Tensor:
 def read_air_quality(path: Path) -> Tensor:
     """Read UCI's Air Quality: five gas sensors, temperature, relative and absolute humidity.
 
-    Semicolons between columns, decimal commas, -200 for a missing value. Rows with a missing
-    value in one of these eight columns are skipped.
+    The file has semicolons between columns, decimal commas, and -200 for a missing value. Rows with
+    a missing value in one of these eight columns are skipped.
 
     Raises:
-        DataCorrupted: if the columns are not there, or a value is not a number.
+        DataCorrupted: the columns are not there, or a value is not a number.
     """
     header, *lines = path.read_text("latin-1").split("\n")
     names = header.split(";")

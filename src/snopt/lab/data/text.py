@@ -1,4 +1,4 @@
-"""Numbers in text files."""
+"""Parsing and checking of numbers in text files."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def parse_rows(
 
     Args:
         lines: the rows, with their line numbers for the error.
-        columns: how many numbers each row has.
-        path: the file they are from, for the error.
-        separator: what is between numbers; white space if None.
+        columns: numbers per row.
+        path: the source file, for the error message.
+        separator: separator of numbers; None for white space.
 
     Returns:
-        An array ``[len(lines), columns]``.
+        an array ``[len(lines), columns]``.
 
     Raises:
-        DataCorrupted: if there are no rows, a row has another number of columns, or something in
+        DataCorrupted: there are no rows, a row has another number of columns, or something in
             it is not a number of magnitude up to `LARGEST`.
 
     Example:

@@ -1,4 +1,4 @@
-"""Data sets that need no download: three that are drawn at random, and scikit-learn's digits.
+"""Data sets that need no download: three random ones, and scikit-learn's digits.
 
 The draws have a fixed seed, are not standardised, and do not depend on the preprocessing.
 """
@@ -70,7 +70,7 @@ def sample_circle(count: int, generator: torch.Generator | None = None) -> Tenso
         generator: source of randomness; the global one if None.
 
     Returns:
-        Points ``[count, 2]``, with Gaussian noise of deviation 0.06.
+        points ``[count, 2]``, with Gaussian noise of deviation 0.06.
 
     Example:
         >>> sample_circle(5).shape
@@ -90,7 +90,7 @@ def sample_moons(count: int, generator: torch.Generator | None = None) -> tuple[
         generator: source of randomness; the global one if None.
 
     Returns:
-        Points ``[count, 2]`` around the origin, and the half circle of each.
+        points ``[count, 2]`` around the origin, and the half circle of each.
     """
     angle = math.pi * torch.rand(count, generator=generator)
     y = (torch.rand(count, generator=generator) < 0.5).long()
@@ -111,7 +111,7 @@ def sample_spirals(count: int, generator: torch.Generator | None = None) -> Batc
         generator: source of randomness; the global one if None.
 
     Returns:
-        The series, zero beyond their lengths.
+        the series, zero beyond their lengths.
     """
     shortest, longest = 30, 50
     lengths = torch.randint(shortest, longest + 1, (count,), generator=generator)

@@ -86,30 +86,23 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 
 def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
-    amortized = config.name == "snopt_amortized"
-    curvature: dict[str, Any] = {"conv": config.conv}
-    if amortized:
+    """Create SNOpt; what is not configured is left to its defaults."""
+    curvature = _given(conv=config.conv)
+    names = ("momentum", "damping", "refresh_every", "refresh_first")
+    settings = _given(**{name: getattr(config, name) for name in names})
+    if config.name == "snopt_amortized":
+        settings["rule"] = "amortized"
         # In Algorithm 2 each refresh replaces the previous factors, and uses the whole batch.
         curvature |= {"averaging": 0.0, "sample": None}
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
-    settings: dict[str, Any] = {
-        "refresh_every": config.refresh_every,
-        "refresh_first": config.refresh_first,
-        "scope": "all" if config.rest_lr is None else "ode",
-        "rule": "amortized" if amortized else "adam",
-        **_given(momentum=config.momentum, damping=config.damping, fallback_lr=config.rest_lr),
-    }
+    if config.rest_lr is not None:
+        settings |= {"scope": "ode", "fallback_lr": config.rest_lr}
     for name, value in config.options:
         (curvature if name in _plain_arguments(KroneckerOptions) else settings)[name] = value
-    optimizer = SNOpt(
-        model,
-        lr=config.lr,
-        weight_decay=config.weight_decay,
-        curvature=KroneckerOptions(**curvature),
-        **settings,
-    )
-    return [optimizer]
+    options = KroneckerOptions(**curvature)
+    decay = config.weight_decay
+    return [SNOpt(model, lr=config.lr, weight_decay=decay, curvature=options, **settings)]
 
 
 def _torch(maker: Callable[..., Optimizer], **defaults: Any) -> Build:

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.optimizers import find
-from snopt.lab.paper.curves import Curve, curve
+from snopt.lab.paper.curves import Curve, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training, failure
 from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, stat_text
 from snopt.lab.paper.published import published
-from snopt.lab.paper.scales import POINTS, SEEDS, configuration, cut_notes
+from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
 from snopt.lab.paper.tuning import FEWER, tuned
 from snopt.lab.recipes.run import recorded, seeded
 from snopt.lab.report.read import Run, read_run
@@ -47,6 +47,7 @@ class Arm:
         row: its row in the paper's tables; empty if it has none.
         title: its name in tables and figures.
         tuning: jobs that have to be done before ``config`` is more than a guess.
+        few: whether two seeds are enough at scale ``cpu``.
     """
 
     space: Space
@@ -55,45 +56,84 @@ class Arm:
     row: str = ""
     title: str = ""
     tuning: tuple[Training, ...] = ()
+    few: bool = False
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds, from 0."""
+        return FEW_SEEDS if self.few and self.space.scale == "cpu" else SEEDS[self.space.scale]
 
     def folder(self, seed: int) -> Path:
         """Return the run folder of one seed."""
         return self.space.run(self.config.task, self.name, seed)
 
     @cached_property
+    def jobs(self) -> list[Training]:
+        """The trainings that are done, successfully or not."""
+        return [job for job in trainings([self]) if job.done()]
+
+    @cached_property
     def runs(self) -> list[Run]:
-        """The records, one run per seed."""
-        return [read_run(self.folder(seed)) for seed in range(SEEDS[self.space.scale])]
+        """The records of the trainings that are done."""
+        return [read_run(job.folder) for job in self.jobs]
 
     def curve(self, split: str, name: str) -> Curve | None:
         """Average a recorded quantity over the seeds."""
         return curve(self.runs, split, name)
 
     @cached_property
+    def compact(self) -> dict[str, Any]:
+        """Settings, and for every run that is done its validation curve and test metric."""
+        config, settings = self.config, self.config.optimizer
+        runs = []
+        for job, run in zip(self.jobs, self.runs, strict=True):
+            iteration, seconds, valid = thinned(cpu_table(run, "valid", config.metric))
+            runs.append(
+                {
+                    "seed": job.config.train.seed,
+                    "stamp": job.stamp,
+                    "status": failure(job.folder) or run.state,
+                    "test": _tested(job),
+                    "iteration": iteration,
+                    "seconds": seconds,
+                    "valid": valid,
+                }
+            )
+        return {
+            "metric": config.metric,
+            "mode": config.mode,
+            "rate": settings.lr,
+            "schedule": "constant" if settings.cosine is None else "cosine",
+            "updates": config.train.iterations,
+            "seeds": self.seeds,
+            "runs": runs,
+        }
+
+    @cached_property
     def finals(self) -> Stat | None:
         """The test metric of the best model by validation (``cpu``) or of the last one."""
-        values = []
-        for job in trainings([self]):
-            outcome = None if failure(job.folder) else recorded(job.config, job.folder)
-            if outcome is not None:
-                found = job.best() or outcome.last.get("test", {})
-                values.append(found.get(self.config.metric))
-        return stat(values)
+        return stat(map(_tested, self.jobs))
 
     def finals_text(self) -> str:
         """Format the test metric, with the number of seeds unless all finished."""
-        found, seeds = self.finals, SEEDS[self.space.scale]
+        found = self.finals
         text = stat_text(found, self.config.metric)
-        if found is None or found.count == seeds:
+        if found is None or found.count == self.seeds:
             return text
-        return f"{text} ({found.count} of {seeds})"
+        return f"{text} ({found.count} of {self.seeds})"
 
-    def cpu_seconds(self) -> float | None:
-        """Return the CPU seconds of a training, averaged over the seeds."""
-        return mean_of(
-            next(reversed(run.records.steps.values.get("cpu_seconds", ())), None)
-            for run in self.runs
-        )
+    @property
+    def cpu_seconds(self) -> list[float]:
+        """The CPU seconds of each training."""
+        tables = [run.records.steps.table("cpu_seconds") for run in self.runs]
+        return [float(table[-1, 2]) for table in tables if len(table)]
+
+
+def _tested(job: Training) -> float | None:
+    outcome = None if failure(job.folder) else recorded(job.config, job.folder)
+    if outcome is None:
+        return None
+    return (job.best() or outcome.last.get("test", {})).get(job.config.metric)
 
 
 ArmsOf: TypeAlias = Callable[[Space, str], list[Arm]]
@@ -173,7 +213,8 @@ def trainings(arms: Sequence[Arm]) -> list[Training]:
     configs = [replace(a.config, train=replace(a.config.train, seed=0)) for a in arms]
     return [
         Training(config, arms[place].folder(config.train.seed), ready=not arms[place].tuning)
-        for place, config in seeded(configs, SEEDS[arms[0].space.scale])
+        for place, config in seeded(configs, max(arm.seeds for arm in arms))
+        if config.train.seed < arms[place].seeds
     ]
 
 
@@ -193,7 +234,7 @@ COLUMNS: dict[str, Column] = {
     "test": Arm.finals_text,
     "test accuracy, %": Arm.finals_text,
     "seconds per iteration": lambda arm: mean_of(map(seconds_per_iteration, arm.runs)),
-    "CPU seconds": Arm.cpu_seconds,
+    "CPU seconds": lambda arm: mean_of(arm.cpu_seconds),
 }
 """Columns of several tables."""
 
@@ -223,6 +264,7 @@ def arm_item(
     of_arm: Callable[[Arm], Any] | None = None,
     curves: Callable[[Space], dict[str, Any]] | None = None,
     draw: Draw | None = None,
+    caption: str = "",
 ) -> Item:
     """Create an item that trains several arms on several data sets.
 
@@ -238,13 +280,16 @@ def arm_item(
         of_arm: the figure's numbers of one arm, collected by data set and title.
         curves: the figure's numbers, in place of ``of_arm``.
         draw: draws them.
+        caption: how to read the figure.
     """
 
     def jobs(space: Space) -> list[Job]:
-        return [job for task in tasks(space) for job in arm_jobs(arms_of(space, task))]
+        by_cost = sorted(tasks(space), key=list(CUTS).index)
+        return [job for task in by_cost for job in arm_jobs(arms_of(space, task))]
 
     def result(space: Space) -> Result:
-        by_task = {task: arms_of(space, task) for task in tasks(space)}
+        every = {task: arms_of(space, task) for task in tasks(space)}
+        by_task = {task: of for task, of in every.items() if any(arm.jobs for arm in of)}
         made = []
         for caption, columns in tables.items():
             make = columns if callable(columns) else lambda arms, columns=columns: columns
@@ -253,6 +298,8 @@ def arm_item(
         found = curves(space) if curves else {}
         if of_arm is not None:
             found = {TASKS[t]: {a.title: of_arm(a) for a in of} for t, of in by_task.items()}
-        return Result(made, [*notes(space), *cut_notes(by_task, space.scale, fewer)], found)
+        seeds = {arm.seeds for of in by_task.values() for arm in of}
+        few = [f"{n} seeds instead of {SEEDS[space.scale]}." for n in seeds - {SEEDS[space.scale]}]
+        return Result(made, [*notes(space), *few, *cut_notes(by_task, space.scale, fewer)], found)
 
-    return Item(id, labels, title, jobs, result, draw)
+    return Item(id, labels, title, jobs, result, draw, caption=caption, partial=True)

@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from snopt.lab.paper.item import Result
-from snopt.lab.paper.names import color_of
+from snopt.lab.paper.names import color_of, line_of
 from snopt.lab.report.curves import Quantity, band, table_of
 from snopt.lab.report.read import Run
 
 Curve: TypeAlias = dict[str, list[float]]
 """``iteration``, ``seconds``, ``mean``, ``sd``, ``below`` and ``above``, of equal length."""
 
-POINTS = 100
+POINTS = 60
+"""Points of a curve at most."""
 FLAT = 0.005
 """A validation curve is flat if its last quarter adds less than this share of the whole gain."""
 
 
+def cpu_table(run: Run, split: str, name: str) -> Any:
+    """Return rows (iteration, seconds, value); CPU seconds where they were recorded."""
+    table, spent = table_of(run, Quantity(split, name)), run.records.steps.table("cpu_seconds")
+    if len(spent):
+        table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 2]])
+    return table
+
+
+def thinned(table: Any, most: int = POINTS) -> list[list[float]]:
+    """Return the columns of a table with at most so many rows, the first and the last included.
+
+    Example:
+        >>> thinned(np.arange(10.0)[:, None], 4)
+        [[0.0, 3.0, 6.0, 9.0]]
+    """
+    places = np.unique(np.linspace(0, len(table) - 1, min(most, len(table))).round().astype(int))
+    return [[_short(value) for value in column] for column in table[places].T]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def averaged(tables: Sequence[Any]) -> Curve | None:
+    """Average tables of several seeds, as of :func:`cpu_table`; None if all are empty."""
+    joined = band(tables, POINTS)
+    if joined is None:
+        return None
+    return {
+        name: [_short(value) for value in getattr(joined, name)]
+        for name in ("iteration", "seconds", "mean", "sd", "below", "above")
+    }
+
+
 def curve(runs: Sequence[Run], split: str, name: str) -> Curve | None:
-    """Average a quantity over seeds; ``seconds`` are CPU seconds where they were recorded.
+    """Average a quantity over seeds; quantities of every step are medians of several steps.
 
     Args:
         runs: one run per seed.
@@ -31,19 +66,15 @@ def curve(runs: Sequence[Run], split: str, name: str) -> Curve | None:
     Returns:
         The curve; None if no run has it.
     """
-    tables = []
-    for run in runs:
-        table, spent = table_of(run, Quantity(split, name)), run.records.steps.table("cpu_seconds")
-        if len(spent):
-            table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 2]])
-        tables.append(table)
-    joined = band(tables, POINTS)
-    if joined is None:
-        return None
-    return {
-        name: [float(f"{value:.5g}") for value in getattr(joined, name)]
-        for name in ("iteration", "seconds", "mean", "sd", "below", "above")
-    }
+    tables = [cpu_table(run, split, name) for run in runs]
+    if split == "training":
+        tables = [_medians(table) for table in tables if len(table)]
+    return averaged(tables)
+
+
+def _medians(table: Any) -> Any:
+    parts = np.array_split(table, min(POINTS, len(table) // 5 + 1))
+    return np.array([np.median(part, axis=0) for part in parts])
 
 
 def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
@@ -63,23 +94,9 @@ def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
     return (whole - earlier) / whole if whole > 0 else 0.0
 
 
-def first_at(found: Curve, target: float, mode: Literal["max", "min"]) -> dict[str, float] | None:
-    """Return seconds and iterations until a curve first reaches a target; None if it never does.
-
-    Example:
-        >>> curve = {"seconds": [1.0, 2.0], "iteration": [10.0, 20.0], "mean": [0.5, 0.9]}
-        >>> first_at(curve, 0.8, "max"), first_at(curve, 0.95, "max")
-        ({'seconds': 2.0, 'iteration': 20.0}, None)
-    """
-    for k, value in enumerate(found["mean"]):
-        if value >= target if mode == "max" else value <= target:
-            return {"seconds": found["seconds"][k], "iteration": found["iteration"][k]}
-    return None
-
-
 def plot(axis: Any, found: Curve, x: str, *, color: str, label: str) -> None:
     """Draw a curve with its band, which stays within the range of the seeds."""
-    axis.plot(found[x], found["mean"], color=color, linewidth=1.4, label=label)
+    axis.plot(found[x], found["mean"], color=color, label=label, **line_of(label))
     if "below" in found:
         ends = found["below"], found["above"]
         axis.fill_between(found[x], *ends, color=color, alpha=0.16, linewidth=0)
@@ -123,19 +140,73 @@ def bars(
     axis.set_axisbelow(True)
 
 
-def draw_curves(figure: Any, result: Result) -> None:
-    """Draw a row of four panels per data set: loss and metric, by seconds and by iterations."""
-    figure.set_size_inches(13, 2.5 * max(len(result.curves), 1))
-    axes = figure.subplots(len(result.curves), 4, squeeze=False)
-    for (task, methods), row in zip(result.curves.items(), axes, strict=True):
-        quantities = list(next(iter(methods.values())))
-        panels = [(q, x) for q in quantities for x in ("seconds", "iteration")]
-        for axis, (quantity, x) in zip(row, panels, strict=True):
-            for method, found in methods.items():
-                if found[quantity] is not None:
-                    plot(axis, found[quantity], x, color=color_of(method), label=method)
-            drawn = [found[quantity]["mean"] for found in methods.values() if found[quantity]]
-            if "loss" in quantity and min(map(min, drawn)) > 0:
-                axis.set_yscale("log")
-            clean(axis, "CPU seconds" if x == "seconds" else "iterations", quantity, task)
-    legend(figure, 4)
+def lines(
+    axis: Any,
+    found: Mapping[str, Curve | None],
+    x: str,
+    colors: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Draw curves with their bands, and their names at the ends.
+
+    Args:
+        axis: matplotlib's axes.
+        found: curves by name.
+        x: ``"seconds"`` or ``"iteration"``.
+        colors: by name, where it is not a method with a colour of its own.
+    """
+    ends = {}
+    for name, each in found.items():
+        if each is not None:
+            color = colors.get(name) or color_of(name)
+            plot(axis, each, x, color=color, label=name)
+            ends[name] = (each[x][-1], each["mean"][-1], color)
+    end_labels(axis, ends)
+
+
+def focus(axis: Any, curves: Sequence[Sequence[float]], mode: Literal["max", "min"]) -> None:
+    """Choose limits of y that show the ends of curves, and clip starts, spikes and stragglers."""
+    sign = 1 if mode == "max" else -1
+    starts = sorted(sign * values[len(values) // 5] for values in curves)
+    low, high = starts[len(starts) // 4], max(sign * v for values in curves for v in values)
+    margin = 0.06 * (high - low) or 1.0
+    axis.set_ylim(*sorted((sign * (low - margin), sign * (high + margin))))
+
+
+def end_labels(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
+    """Write names beside the ends of their lines, to the right of a panel and apart.
+
+    Args:
+        axis: matplotlib's axes; its limits are final from here on.
+        ends: x, y and colour by name.
+    """
+    axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())
+    to_axes = axis.transScale + axis.transLimits
+    places = {n: to_axes.transform((x, y)).clip(0, 1) for n, (x, y, _) in ends.items()}
+    names = sorted(places, key=lambda name: float(places[name][1]))
+    size = axis.figure.get_size_inches()[1] * axis.get_position().height
+    gap = 0.14 / size  # inches of a line of text
+    heights: list[float] = []
+    for name in names:
+        heights.append(max(float(places[name][1]), heights[-1] + gap if heights else 0.0))
+    for k in reversed(range(len(heights))):  # from the top down, if they went beyond it
+        heights[k] = min(heights[k], heights[k + 1] - gap if k + 1 < len(heights) else 1.0)
+    for name, height in zip(names, heights, strict=True):
+        color = ends[name][2]
+        axis.annotate(
+            name,
+            xy=tuple(places[name]),
+            xycoords="axes fraction",
+            xytext=(1.04, height),
+            textcoords="axes fraction",
+            color=color,
+            fontsize=7.5,
+            va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "linewidth": 0.5,
+                "shrinkA": 1,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )

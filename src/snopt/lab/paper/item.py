@@ -75,9 +75,11 @@ class Item:
         title: what it shows.
         jobs: lists what has to be computed, as far as the records so far determine it; runs whose
             learning rate is not chosen yet are listed as not ready.
-        result: reads the records, when all jobs are done.
+        result: reads the records, when all jobs are done; see ``partial``.
         draw: draws a result into a matplotlib figure; None if there is no figure.
         shown: whether the page of all results shows it; its JSON file is written anyway.
+        caption: how to read the figure.
+        partial: whether there is a result as soon as some jobs are done.
     """
 
     id: str
@@ -87,6 +89,8 @@ class Item:
     result: Callable[[Space], Result]
     draw: Draw | None = None
     shown: bool = True
+    caption: str = ""
+    partial: bool = False
 
     @property
     def origin(self) -> str:

@@ -28,6 +28,7 @@ from snopt.lab.train.folder import environment
 from snopt.lab.train.seeding import Order
 from snopt.lab.train.step import Update
 from snopt.optim import SNOpt
+from snopt.optim.config import Config
 
 Learned: TypeAlias = Classification | Density
 Seconds: TypeAlias = dict[str, list[float]]
@@ -108,7 +109,10 @@ def measure_iterations(configs: Mapping[str, Experiment], rounds: int) -> dict[s
             name: round(in_fresh_process(peak_of, config, small), 1)
             for name, config in configs.items()
         },
-        "refresh_every": {name: c.optimizer.refresh_every for name, c in configs.items()},
+        "refresh_every": {
+            name: config.optimizer.refresh_every or Config.refresh_every
+            for name, config in configs.items()
+        },
         "environment": environment(torch.device(device), 1),
     }
 

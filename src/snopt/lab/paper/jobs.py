@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,9 +23,8 @@ from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
 from snopt.lab.paper.version import LIBRARY, TRAINING, code_of, stamp
 from snopt.lab.recipes.build import build, build_task
-from snopt.lab.recipes.run import describe, load, recorded
-from snopt.lab.train import Listener, Outcome, join
-from snopt.lab.train import train as run
+from snopt.lab.recipes.run import load, recorded, run
+from snopt.lab.train import Listener, TrainConfig
 from snopt.lab.train.folder import FolderLock, write_json
 from snopt.lab.train.step import evaluate
 
@@ -197,10 +196,20 @@ class Training(Job):
         """
         self.prepare()
         if self.config.solver.compile:
-            warm_up(replace(self.config, train=replace(self.config.train, seed=0)))
+            # One compilation serves all rates, lengths and seeds.
+            train = TrainConfig(iterations=1, batch_size=self.config.train.batch_size)
+            optimizer = replace(self.config.optimizer, lr=0.1, cosine=None)
+            warm_up(replace(self.config, optimizer=optimizer, train=train))
         with self.timed():
             try:
-                outcome = recorded(self.config, self.folder) or self._train(watch(self.folder))
+                # Without pictures: that of a density takes longer than a short run.
+                outcome = recorded(self.config, self.folder) or run(
+                    self.config,
+                    self.folder,
+                    resume=True,
+                    pictures=False,
+                    listeners=watch(self.folder),
+                )
             except SolveError as error:
                 write_json(self.folder / FAILED, {"reason": str(error)})
                 return
@@ -208,18 +217,6 @@ class Training(Job):
                 raise KeyboardInterrupt
             if self._tests_best:
                 write_json(self.folder / BEST, self._test_best())
-
-    def _train(self, listeners: Sequence[Listener]) -> Outcome:
-        """Train as :func:`snopt.lab.recipes.run` does, without the report's pictures.
-
-        The picture of a density takes longer than a short run.
-        """
-        with join("cuda" if torch.cuda.is_available() else None) as world:
-            task, parts = build(self.config, world.device)
-            task.picture = None  # type: ignore[assignment, method-assign]
-            about = {**describe(self.config), "spec": asdict(task.train.spec)}
-            train, folder = self.config.train, self.folder
-            return run(task, parts, train, folder, describe=about, resume=True, listeners=listeners)
 
     def _test_best(self) -> dict[str, float]:
         task, loaded = build_task(self.config), load(self.folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.optimizers.registry import PALETTE, color_index
@@ -33,8 +34,16 @@ def color_of(title: str) -> str:
         '#0072b2'
     """
     names = [name for name, label in METHODS.items() if title.startswith(label)]
-    place = color_index(max(names, key=lambda name: len(METHODS[name]), default=""))
+    name = max(names, key=lambda name: len(METHODS[name]), default="")
+    place = color_index("snopt" if name == TUNED else name)
     return PALETTE[-1 if place is None else place % len(PALETTE)]
+
+
+def line_of(title: str) -> dict[str, Any]:
+    """Return the line style of a method: thick for SNOpt's defaults, dashed for SNOpt tuned."""
+    if title == METHODS[TUNED]:
+        return {"linewidth": 1.4, "linestyle": "--"}
+    return {"linewidth": 2.2 if title == METHODS["snopt"] else 1.2}
 
 
 def stat_text(found: Stat | None, metric: str = "") -> str:

@@ -63,16 +63,16 @@ def run_item(item: Item, space: Space, *, watch: Watch, tell: Callable[[str], No
 
 
 def state(item: Item, space: Space) -> str:
-    """Return the progress of an item: "not begun", "3 of 12" or "done"."""
+    """Return the progress of an item: "not started", "3 of 12" or "done"."""
     jobs = jobs_of([item], space)
     done = sum(job.done() for job in jobs)
     if done == len(jobs) and (space.output(item.id) / "result.json").exists():
         return "done"
-    return f"{done} of {len(jobs)}" if done else "not begun"
+    return f"{done} of {len(jobs)}" if done else "not started"
 
 
 def work(items: Sequence[Item], space: Space, *, watch: Watch, tell: Callable[[str], None]) -> None:
-    """Do jobs until none is left, waiting for those that other processes work on.
+    """Do jobs in their order until none is left, waiting for those that other processes work on.
 
     Args:
         items: whose jobs.
@@ -81,19 +81,22 @@ def work(items: Sequence[Item], space: Space, *, watch: Watch, tell: Callable[[s
         tell: receives the label of every job.
     """
     while waiting := pending(items, space):
-        did = 0
-        for job in waiting:
-            if not job.ready or job.done():
-                continue
-            try:
-                job.prepare()
-                tell(job.label)
-                job.do(watch)
-                did += 1
-            except FolderInUse:
-                continue
-        if not did and pending(items, space):
+        # Back to the first after each: it may have decided what an earlier one is.
+        if not any(_did(job, watch, tell) for job in waiting) and pending(items, space):
             time.sleep(PATIENCE)
+
+
+def _did(job: Job, watch: Watch, tell: Callable[[str], None]) -> bool:
+    """Do a job, and return whether it could be done: it is ready, and nobody else works on it."""
+    if not job.ready or job.done():
+        return False
+    try:
+        job.prepare()
+        tell(job.label)
+        job.do(watch)
+    except FolderInUse:
+        return False
+    return True
 
 
 def share(

@@ -1,7 +1,7 @@
 """Equal searches for every method, and the settings that validation chooses.
 
-At scale ``cpu`` by successive halving: five learning rates make a sixteenth of the updates; the two
-best ones, each constant and with a cosine schedule, make an eighth; the best of these four is
+At scale ``cpu`` by successive halving: five learning rates make a tenth of the updates; the two
+best ones, each constant and with a cosine schedule, make a quarter; the best of these four is
 chosen. All use a seed that no table reports, and the validation metric at the end decides.
 """
 
@@ -23,18 +23,15 @@ SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_traj
 STIFF = 5e-2
 """The highest rate on series; with higher rates the field of an ODE-RNN becomes too stiff."""
 
-FIRST, SECOND = 16, 8
+FIRST, SECOND = 10, 4
 """Updates of the reported runs over those of the first and of the second round."""
-AT_LEAST = 40
+AT_LEAST = 30
 """Updates of the first round at least; twice as many in the second."""
 KEPT = 2
 """Rates in the second round."""
 
 FEWER: dict[str, int] = {"recursive": 20, "lbfgs": 5}
 """Methods with long steps make this many times fewer updates at scale ``cpu``, tuning included."""
-
-PATIENCE: dict[Scale, float] = {"cpu": 600.0}
-"""Seconds of training after which a rate is given up; its flow has become too stiff."""
 
 
 def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, float]]:
@@ -95,7 +92,6 @@ def _job(
             seed=TUNING_SEED,
             # Only the end counts; at scale full, whose length is in epochs, every epoch is kept.
             evaluate_every=config.train.iterations,
-            max_seconds=PATIENCE.get(space.scale),
         ),
     )
     length = [f"{iterations}"] if iterations else []

@@ -87,6 +87,9 @@ def _without_docstrings(text: str) -> ast.AST:
     return tree
 
 
+_version = cache(version)
+
+
 def stamp(settings: object, code: tuple[str, ...]) -> dict[str, str]:
     """Return the stamp of a record.
 
@@ -97,6 +100,6 @@ def stamp(settings: object, code: tuple[str, ...]) -> dict[str, str]:
     used = repr(settings)
     if isinstance(settings, Experiment):
         package = OPTIMIZERS[settings.optimizer.name].package
-        used += f", {package} {version(package)}" if package else ""
+        used += f", {package} {_version(package)}" if package else ""
     digest = hashlib.sha256(used.encode()).hexdigest()[:12]
     return {"code": code_version(code), "settings": digest}

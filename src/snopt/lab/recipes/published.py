@@ -8,12 +8,13 @@ its learning rates are from the middle of the grid.
 The paper's SNOpt is ``snopt_amortized`` here: Algorithm 2, factors from 100 times along a solve,
 replaced every 100 or 250 iterations.
 
-The paper does not contain the other optimizers. Their learning rates worked on MNIST and digits
-(docs/optimizer.md); tune them with ``snopt sweep`` before comparing.
+The paper does not contain the other optimizers, which train all parameters. Their learning rates
+worked on MNIST and digits (docs/optimizer.md); tune them with ``snopt sweep`` before comparing.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from snopt.lab.config import OptimizerConfig
@@ -55,19 +56,19 @@ PUBLISHED: dict[str, tuple[OptimizerConfig, ...]] = {
     "mnist": (_adam(1e-3), _sgd(0.02), _snopt(0.02, 0.05)),
     "svhn": (_adam(5e-4, 1e-3), _sgd(0.02), _snopt(0.01, 0.05, weight_decay=1e-4)),
     "cifar10": (_adam(1e-3, 1e-3), _sgd(0.01), _snopt(0.01, 0.03)),
-    # Adam trains everything but the vector field of series.
+    # On series, SGD and SNOpt train the vector field, and Adam the cell and the read-out.
     "spoken_arabic_digits": (
-        _adam(3e-3, rest_lr=3e-3),
+        _adam(3e-3),
         _sgd(0.01, rest_lr=3e-3),
         _snopt(5e-3, 0.05, rest_lr=3e-3),
     ),
     "articulary_word_recognition": (
-        _adam(1e-3, rest_lr=1e-3, gamma=0.5, milestones=(200, 375, 550)),
+        _adam(1e-3, gamma=0.5, milestones=(200, 375, 550)),
         _sgd(3e-3, rest_lr=1e-3),
         _snopt(3e-3, 0.1, rest_lr=3e-3),
     ),
     "character_trajectories": (
-        _adam(1e-3, rest_lr=1e-3, gamma=0.5, milestones=(300, 600, 900)),
+        _adam(1e-3, gamma=0.5, milestones=(300, 600, 900)),
         _sgd(1e-3, rest_lr=1e-3, gamma=0.7, milestones=(300, 600, 900)),
         _snopt(3e-3, 0.05, weight_decay=1e-4, rest_lr=3e-3, gamma=0.7, milestones=(450, 750, 900)),
     ),
@@ -91,14 +92,9 @@ def optimizer_for(task: str, name: str) -> OptimizerConfig:
     published: dict[str, OptimizerConfig] = {config.name: config for config in PUBLISHED[task]}
     if name in published:
         return published[name]
-    entry, adam = find(name), published["adam"]
-    # AdamW differs from Adam in its weight decay only. For series Adam and its schedule train
-    # everything but the vector field.
-    return OptimizerConfig(
-        name,
-        adam.lr if name == "adamw" else entry.lr,
-        weight_decay=entry.weight_decay,
-        rest_lr=adam.rest_lr,
-        milestones=adam.milestones,
-        gamma=adam.gamma,
-    )
+    entry = find(name)
+    if name == "adamw":
+        return replace(published["adam"], name=name, weight_decay=entry.weight_decay)
+    # The recursive adjoint replaces SNOpt in the vector field.
+    rest_lr = published["snopt_amortized"].rest_lr if name == "recursive" else None
+    return OptimizerConfig(name, entry.lr, entry.weight_decay, rest_lr=rest_lr)

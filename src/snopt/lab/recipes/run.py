@@ -81,6 +81,7 @@ def run(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    pictures: bool = True,
     listeners: Sequence[Listener] = (),
 ) -> Outcome:
     """Train what a configuration describes, on a GPU if there is one, on all processes of torchrun.
@@ -90,10 +91,13 @@ def run(
         folder: the run folder.
         resume: resume the run in the folder.
         overwrite: delete the run in the folder and start again.
+        pictures: let the task draw its model at the end, for the report.
         listeners: receive every record.
     """
     with join() as world:
         task, parts = build(config, world.device)
+        if not pictures:
+            task.picture = None  # type: ignore[assignment, method-assign]
         return train(
             task,
             parts,
@@ -243,10 +247,3 @@ def evaluations(folder: Path, metric: str) -> list[tuple[int, float, float]]:
     """Read the finite values of a validation metric: iteration, seconds and value of each."""
     rows = read_run(folder).records.split("valid").table(metric).tolist()
     return [(int(iteration), seconds, value) for iteration, seconds, value in rows]
-
-
-def lengthened(config: Experiment, iterations: int | None, epochs: int | None) -> Experiment:
-    """Change the length of an experiment; None for both leaves it."""
-    if iterations is None and epochs is None:
-        return config
-    return replace(config, train=replace(config.train, iterations=iterations, epochs=epochs))

@@ -1,4 +1,4 @@
-"""Average the records of several seeds to one curve with a band."""
+"""Average the records of several seeds into one curve with a band."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from snopt.lab.report.read import Run
 from snopt.lab.report.records import STEPS, Floats
 
-# Points of a curve. A longer record is averaged in as many bins of iterations.
+# Points of a curve. A longer record is averaged in this many bins.
 MAX_POINTS = 300
 
 IN_WORDS = {
@@ -25,10 +25,10 @@ IN_WORDS = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that was measured during training.
+    """A quantity that was measured during training.
 
     Attributes:
-        split: ``"training"`` for what was measured at every step, else the evaluated split.
+        split: ``"training"`` for quantities of every step, else the evaluated split.
         name: ``"loss"``, ``"accuracy"``, ``"nfe_forward"``, ...
     """
 
@@ -48,14 +48,14 @@ class Band:
     Attributes:
         iteration: where the seeds are compared.
         seconds: mean training time there.
-        mean: mean over the seeds that got there.
+        mean: mean over the seeds that reached the iteration.
         sd: their standard deviation (n - 1); 0 for one seed.
         low: their minimum.
         high: their maximum.
         below: one deviation below the mean, but not below the lowest seed: no band leaves the
             range of its quantity, such as accuracies up to 1 and losses above 0.
         above: one deviation above the mean, but not above the highest seed.
-        count: how many got there.
+        count: number of seeds that reached the iteration.
     """
 
     iteration: Floats
@@ -70,7 +70,7 @@ class Band:
 
 
 def quantities(runs: Iterable[Run]) -> list[Quantity]:
-    """Return everything that any of the runs measured, in training first, then by split."""
+    """Return all quantities that any run measured: those of training first, then by split."""
     runs = list(runs)
     splits = dict.fromkeys([STEPS, *(split for run in runs for split in run.records.evals)])
     pairs = [
@@ -85,10 +85,10 @@ def table_of(run: Run, quantity: Quantity) -> Floats:
 
 
 def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
-    r"""Align seeds by iteration, and take mean and spread.
+    r"""Align seeds by iteration, and compute mean and spread.
 
-    Each seed is interpolated linearly between its own records and never beyond them, so that
-    ``count`` falls where a seed has stopped. The time drawn for an iteration is
+    Each seed is interpolated linearly between its own records and never extrapolated, so
+    ``count`` decreases where a seed has stopped. The time shown for an iteration is
 
     .. math:: \bar s(i_k) = \sum_{j \le k} \text{mean over seeds of } s(i_j) - s(i_{j-1}),
 
@@ -96,10 +96,10 @@ def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
 
     Args:
         tables: one array of rows (iteration, seconds, value) per seed.
-        limit: maximal number of points of the result.
+        limit: largest number of points of the result.
 
     Returns:
-        The band, or None if no seed has a record.
+        the band, or None if no seed has a record.
 
     Example:
         >>> import numpy as np

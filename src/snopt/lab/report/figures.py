@@ -1,4 +1,4 @@
-"""The curves and pictures as PNG or SVG files, by matplotlib."""
+"""Curves and pictures as PNG or SVG files, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snopt.lab.report.tables import Comparison
 
 FORMATS = ("png", "svg")
 
-# Colours of classes in pictures; no optimizer has one of them. Also in report.css.
+# Colours of classes in pictures, different from those of optimizers. Also in report.css.
 CLASS_PALETTE = (
     "#332288", "#44aa99", "#cc6677", "#ddaa33", "#117733", "#882255", "#88ccee", "#aa4499",
     "#999933", "#555555",
@@ -32,15 +32,15 @@ def write_figures(
 
     Args:
         comparisons: the result of :func:`snopt.lab.report.tables.compare`.
-        folder: where the files go; made if it does not exist.
+        folder: folder of the files; created if it does not exist.
         format: ``"png"`` or ``"svg"``.
 
     Returns:
-        The files by task: curves first, then pictures.
+        the files by task: curves first, then pictures.
 
     Raises:
-        UnknownName: if ``format`` is neither.
-        ImportError: if matplotlib is not installed.
+        UnknownName: ``format`` is neither.
+        ImportError: matplotlib is not installed.
     """
     if format not in FORMATS:
         raise unknown("figure format", format, FORMATS)
@@ -52,7 +52,7 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     colors = colors_of(comparisons)
     written: dict[str, list[Path]] = {}
-    # Dollar signs in the names of runs are not mathematics; text in SVG stays text.
+    # Dollar signs in names of runs do not start a formula; text in SVG stays text.
     with mpl.rc_context({"text.parse_math": False, "svg.fonttype": "none", "font.size": 9}):
         for k, comparison in enumerate(comparisons, start=1):
             name = f"{k}-{re.sub(r'[^A-Za-z0-9_-]+', '-', comparison.task)[:60].strip('-')}"

@@ -32,14 +32,14 @@ class Group:
 def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
     """Group runs by task and optimizer.
 
-    Runs of one optimizer whose configs differ in more than the seed become several groups,
-    named after what differs: seeds are averaged, settings are not.
+    Runs of one optimizer whose configs differ in more than the seed form several groups, named
+    after the settings that differ: seeds are averaged, settings are not.
 
     Args:
-        runs: runs as they were read; folders without a run are skipped.
+        runs: the runs; folders without a run are skipped.
 
     Returns:
-        For each task, in the order of first appearance, its groups: SNOpt's first, the others by
+        for each task, in the order of first appearance, its groups: SNOpt's first, the others by
         name.
     """
     by_name: dict[str, dict[str, list[Run]]] = {}
@@ -101,7 +101,7 @@ def _labels(name: str, variants: list[dict[str, str]]) -> list[str]:
             f"{_last(key)}={_short(variant[key])}" for key in differing if key in variant
         )
         label = " ".join([name, *(list(told)[:MAX_DIFFERENCES] or ["(other settings)"])])
-        # Needed if more differs than the label has room for.
+        # Needed if more settings differ than fit into the label.
         alike = sum(earlier == label or earlier.startswith(f"{label} #") for earlier in labels)
         labels.append(f"{label} #{alike + 1}" if alike else label)
     return labels

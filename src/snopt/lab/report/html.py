@@ -16,7 +16,7 @@ from snopt.lab.report.read import Run
 from snopt.lab.report.tables import Comparison, Marked
 from snopt.lab.table import Table
 
-# In the order in which they use each other.
+# In the order of their dependencies.
 SCRIPTS = (
     "scale.js", "element.js", "data.js", "chart.js", "picture.js", "state.js", "settings.js",
     "page.js",
@@ -26,17 +26,11 @@ SCRIPTS = (
 def build_html(
     runs: Sequence[Run], title: str, *, baseline: str | None = None, target: float | None = None
 ) -> str:
-    """Make the page.
+    """Return the HTML page.
 
-    Everything that comes from a run is escaped. The page's content security policy allows the one
-    script and the one style sheet in it, by their digests, and no request to anywhere.
-
-    Args:
-        runs: the runs.
-        title: title of the page.
-        baseline: label of the optimizer that ratios refer to; default Adam.
-        target: value of the metric whose time is taken; default that of the training, or else
-            what every seed of the baseline reached.
+    All content of runs is escaped. The page's content security policy allows only its own script
+    and style sheet, by their digests, and no requests. ``baseline`` and ``target`` are those of
+    :func:`snopt.lab.report.write_report`.
 
     Example:
         >>> page = build_html([], "<b>nothing</b>")
@@ -78,7 +72,7 @@ def _subtitle(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> str:
 
 
 def _machine(run: Run) -> str:
-    """Return the device, threads and processes of a run, as far as its environment has them."""
+    """Return the device, threads and processes of a run, if its environment has them."""
     told = [str(run.environment["device"])] if "device" in run.environment else []
     for name, noun in (("threads", "thread"), ("processes", "process")):
         count = run.environment.get(name)
@@ -125,7 +119,7 @@ def _table(table: Table, style: str, name: str) -> str:
         for first, *rest in table.texts()
     )
     caption = f'<p class="caption soft">{escape(table.caption)}</p>' if table.caption else ""
-    # Focusable, so that the arrow keys scroll it.
+    # Focusable, so the arrow keys scroll it.
     scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">'
     return (
         f'<div class="card tabled">{scroll}<table class="{style}" aria-label="{escape(name)}">'

@@ -17,14 +17,7 @@ def build_markdown(
     title: str,
     figures: Mapping[str, Sequence[str]],
 ) -> str:
-    """Make the text.
-
-    Args:
-        runs: the runs.
-        comparisons: the result of :func:`snopt.lab.report.tables.compare` for them.
-        title: first heading.
-        figures: paths of figures by task, relative to where the text will be.
-    """
+    """Return the report as Markdown; ``figures`` are paths by task, relative to the report."""
     parts = [f"# {plain(title)}"]
     problems = tables.problems_table(runs)
     if problems is not None:
@@ -56,7 +49,7 @@ def plain(text: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """Write a table: the best of a column in bold, notes in parentheses, everything escaped."""
+    """Return a table in Markdown: the best of a column in bold, notes in parentheses, escaped."""
     rows: list[list[Cell]] = [[*map(_cell, row)] for row in table.texts()]
     return Table("", [*map(plain, table.columns)], rows).markdown()
 

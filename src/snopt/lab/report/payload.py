@@ -1,4 +1,4 @@
-"""The data that the page's script draws, as JSON."""
+"""The data for the page's script, as JSON."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
     found = {label: place for label in labels if (place := color_index(label)) is not None}
     for label in (label for label in labels if label not in found):
         free = [k for k in range(COLORS) if k not in found.values()] or [len(found) % COLORS]
-        # Settings of a registered optimizer take any free colour; other optimizers, as long as
-        # there are some, the colours that no registered one has.
+        # Variants of a registered optimizer take any free colour. Other optimizers take the colours
+        # of no registered one, as long as there are some.
         variant = color_index(label.split(" ")[0]) is not None
         unowned = [k for k in free if k >= len(OPTIMIZERS)]
         found[label] = (free if variant else unowned or free)[0]
@@ -35,11 +35,11 @@ def colors_of(comparisons: Sequence[Comparison]) -> dict[str, int]:
 
 
 def first_quantities(comparison: Comparison) -> list[Quantity]:
-    """Return what is drawn by default: loss, metric and a learned horizon, if recorded."""
+    """Return the quantities shown by default: loss, metric and a learned horizon, if recorded."""
     runs = [run for _, run in comparison.runs]
     recorded = quantities(runs)
     wanted = (Quantity(STEPS, "loss"), comparison.measure.quantity)
-    # A horizon that stays where it was is not worth a chart.
+    # A constant horizon needs no chart.
     learned = [
         quantity
         for quantity in recorded
@@ -106,7 +106,7 @@ def _group(row: Summary, recorded: Sequence[Quantity], colors: dict[str, int]) -
 
 
 def _curve(joined: Band, seeds: int) -> dict[str, Any]:
-    """Return the band as lists, without a spread of one seed and a count that is always all."""
+    """Return the band as lists; omit the spread of one seed, and a constant count."""
     spread = [] if joined.count.max() == 1 else ["low", "high", "below", "above"]
     count = [] if joined.count.min() == seeds else ["count"]
     names = ["iteration", "seconds", "mean", *spread, *count]
@@ -114,7 +114,7 @@ def _curve(joined: Band, seeds: int) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Round to six significant digits; None for what is not finite."""
+    """Round to six significant digits; None for a number that is not finite."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -25,13 +25,13 @@ class Run:
     """One run folder.
 
     Attributes:
-        folder: where it is.
+        folder: path of the folder.
         config: its ``config.json``; empty if that could not be read.
-        environment: its ``environment.json``, likewise.
-        records: its ``metrics.jsonl``, likewise.
+        environment: its ``environment.json``; empty if that could not be read.
+        records: its ``metrics.jsonl``; empty if that could not be read.
         pictures: the content of ``pictures/``.
         problems: one sentence per missing or damaged file.
-        is_run: whether there is a run in the folder at all.
+        is_run: whether the folder contains a run.
     """
 
     folder: Path
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """How the run ended: the end record's status, or what its absence means."""
+        """Status of the end record, or ``"unfinished"``, ``"no records"`` or ``"no run"``."""
         if self.records.end is not None:
             return str(self.records.end.get("status", "ended"))
         if len(self.records.steps) or self.records.evals:
@@ -97,14 +97,14 @@ def _name_of(value: object) -> str:
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
-    """Read run folders; damage is noted in ``problems``, and raises nothing.
+    """Read run folders; damaged files are listed in ``problems`` and raise no error.
 
     Args:
         paths: run folders, or folders that hold run folders at any depth.
 
     Returns:
-        One run per run folder, each once, in the order of the paths and by name within them.
-        A path without any run yields a run whose ``problems`` say so.
+        one run per run folder, each once, in the order of the paths and by name within them.
+        A path without any run gives a run with an entry in ``problems``.
 
     Example:
         >>> import tempfile
@@ -120,7 +120,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
         found = {os.path.realpath(folder): folder for folder in run_folders(path)}
         folders |= found
         if not found:
-            problem = "no run folder in here" if path.is_dir() else "no such folder"
+            problem = "contains no run folder" if path.is_dir() else "no such folder"
             others.append(Run(path, problems=[problem], is_run=False))
     return [*map(read_run, folders.values()), *others]
 
@@ -138,7 +138,7 @@ def read_run(folder: Path) -> Run:
     """Read one run folder.
 
     Returns:
-        The run, with a problem noted for everything that is missing or damaged.
+        the run; ``problems`` lists missing and damaged files.
     """
     run = Run(folder)
     run.config = _read(run, "config.json", _object) or {}
@@ -154,7 +154,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _troubles(run: Run) -> list[str]:
-    """Return what went wrong according to the records."""
+    """Return the problems of the run according to its records."""
     records = run.records
     found = [f"metrics.jsonl: {problem}" for problem in records.problems]
     if records.skipped:
@@ -170,7 +170,7 @@ def _troubles(run: Run) -> list[str]:
 
 
 def _read(run: Run, name: str, parse: Callable[[BinaryIO], T]) -> T | None:
-    """Read a file of a run; None, with a problem noted, if that is not possible."""
+    """Read a file of a run; return None and add a problem if that is not possible."""
     try:
         with (run.folder / name).open("rb") as file:
             return parse(file)

@@ -16,11 +16,11 @@ from snopt.lab.train.record import parse_line
 
 Floats = NDArray[np.float64]
 
-# The split that names the records of training steps.
+# The name of the records of training steps.
 STEPS = "training"
-# Fields of a step that say where it is, and are not measured.
+# Fields of a step that are not measured quantities.
 PLACES = {"kind", "iteration", "epoch", "seconds", "time"}
-# Steps beyond twice this number are thinned: no curve shows so many.
+# More than twice this number of steps are thinned, because no curve shows so many.
 KEPT_STEPS = 5_000
 # Larger numbers come from diverged runs, and their sums and differences overflow.
 HUGE = 1e300
@@ -30,7 +30,7 @@ class Series:
     """Numbers recorded during a run, in columns; NaN where a record lacks one.
 
     Args:
-        keep: thin the records, evenly, so that fewer than twice this number remain.
+        keep: thin the records evenly to fewer than twice this number.
 
     Attributes:
         iteration: updates done by each record.
@@ -84,7 +84,7 @@ class Series:
 
 @dataclass
 class Records:
-    """The content of a ``metrics.jsonl``, without what resumed runs wrote twice.
+    """The content of a ``metrics.jsonl``, without records that resumed runs repeated.
 
     Attributes:
         steps: one record per recorded update, thinned in long runs.
@@ -105,7 +105,7 @@ class Records:
         return self.steps if name == STEPS else self.evals.get(name, Series())
 
     def rewind(self, iteration: int) -> None:
-        """Remove everything after ``iteration``: a resumed run has repeated it."""
+        """Remove everything after ``iteration``, which a resumed run has repeated."""
         self.end = None
         for series in (self.steps, *self.evals.values()):
             series.rewind(iteration)
@@ -115,7 +115,7 @@ class Records:
         """Add one line.
 
         Raises:
-            ValueError: if the line lacks what its kind needs; nothing was added.
+            ValueError: the line lacks a required field; nothing was added.
         """
         kind = line.get("kind")
         if kind == "start":
@@ -123,7 +123,7 @@ class Records:
             self.rewind(-1 if resumed is None or not math.isfinite(resumed) else int(resumed))
         elif kind == "step":
             iteration, seconds = _place(line)
-            # Also without a start record, which may be the line that was lost.
+            # Also without a start record, which may be the damaged line.
             if self.steps.iteration and iteration <= self.steps.iteration[-1]:
                 self.rewind(iteration - 1)
             self.steps.add(iteration, seconds, numbers(line, leave_out=PLACES))
@@ -147,7 +147,7 @@ def number(value: object) -> float | None:
     """Return the value as a float if it is a number, and None if it is anything else.
 
     Returns:
-        A float, which may be NaN, and is infinite beyond ``HUGE``; None for strings, lists,
+        a float, which may be NaN, and is infinite beyond ``HUGE``; None for strings, lists,
         booleans and null.
 
     Example:
@@ -182,12 +182,12 @@ def numbers(values: dict[str, Any], leave_out: Iterable[str] = ()) -> dict[str, 
 
 
 def _place(line: dict[str, Any]) -> tuple[int, float]:
-    """Return iteration and seconds of a line, which every curve needs."""
+    """Return iteration and seconds of a line, or raise ValueError."""
     iteration, seconds = number(line.get("iteration")), number(line.get("seconds"))
     if iteration is None or seconds is None or not math.isfinite(iteration + seconds):
         raise ValueError("without an iteration or its seconds")
     if not -1 <= iteration < 2**63:
-        raise ValueError("of an impossible iteration")
+        raise ValueError("invalid: its iteration is out of range")
     return int(iteration), seconds
 
 
@@ -195,17 +195,17 @@ def parse_records(lines: Iterable[bytes]) -> Records:
     r"""Read the lines of a ``metrics.jsonl``, one at a time.
 
     Args:
-        lines: the file; a last line without its newline is one that was being written.
+        lines: the file; a last line without newline was being written.
 
     Returns:
-        What could be read, with a note on everything that could not. Lines of steps that thinning
-        skips are not parsed, and their damage is not noticed.
+        the records, with a problem for each kind of damage. Lines of steps that thinning skips are
+        not parsed, so damage in them is not detected.
 
     Example:
         >>> step = b'{"kind":"step","iteration":1,"seconds":0.5,"loss":2.0}\n'
         >>> records = parse_records([step, b'{"kind":"ste'])
         >>> len(records.steps), records.problems
-        (1, ['line 2 is torn: the run was stopped while writing it'])
+        (1, ['line 2 is incomplete: the run was stopped while writing it'])
     """
     records = Records()
     faults: dict[str, list[int]] = {}
@@ -214,7 +214,7 @@ def parse_records(lines: Iterable[bytes]) -> Records:
         try:
             entry = parse_line(line.decode("utf-8", errors="replace"))
             if entry is None and not line.endswith(b"\n"):
-                raise ValueError("torn: the run was stopped while writing it")
+                raise ValueError("incomplete: the run was stopped while writing it")
             if entry is None:
                 raise ValueError("not a JSON object")
             records.add(entry)
@@ -229,7 +229,7 @@ def parse_records(lines: Iterable[bytes]) -> Records:
         elif not line.isspace():
             left_out = None
             read(place, line)
-    if left_out is not None:  # the last step says how long the run was
+    if left_out is not None:  # the last step has the length of the run
         read(*left_out)
     records.problems = [
         f"line {where[0]} is {fault}"

@@ -17,7 +17,7 @@ from snopt.lab.report.groups import Group
 from snopt.lab.report.read import Run
 from snopt.lab.report.records import STEPS, Floats, number
 
-# Metrics to minimise, for runs whose config does not say.
+# Metrics to minimise, for runs whose config has no mode.
 LESS_IS_BETTER = re.compile(r"loss|nll|bpd|err|mse|mae|rmse|perplexity|divergence", re.IGNORECASE)
 
 # Smaller relative differences are not highlighted.
@@ -31,10 +31,10 @@ class Measure:
     Attributes:
         metric: name of the metric.
         mode: ``"max"`` or ``"min"``: whether large or small values are good.
-        split: where it was evaluated during training.
-        final_split: where it was evaluated at the end.
-        target: the value whose time is taken; None if nothing was evaluated.
-        origin: where the target comes from, in words.
+        split: split on which it was evaluated during training.
+        final_split: split on which it was evaluated at the end.
+        target: the value for the time to target; None if nothing was evaluated.
+        origin: description of where the target comes from.
         baseline: label of the group that ratios refer to.
     """
 
@@ -66,13 +66,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Stat:
-    """Mean over seeds.
-
-    Attributes:
-        mean: the mean.
-        sd: the standard deviation (n - 1); 0 for one seed.
-        count: seeds that have the number.
-    """
+    """Mean over ``count`` seeds and their standard deviation (n - 1; 0 for one seed)."""
 
     mean: float
     sd: float
@@ -81,18 +75,13 @@ class Stat:
 
 @dataclass(frozen=True)
 class Summary:
-    """A group in numbers.
-
-    Attributes:
-        group: the group.
-        stats: by name of ``COLUMNS``; None where nothing was recorded.
-    """
+    """The numbers of a group, by the names of ``COLUMNS``; None if not recorded."""
 
     group: Group
     stats: dict[str, Stat | None]
 
     def whole(self, name: str) -> Stat | None:
-        """Return a number that every seed has; a mean over some of them may be luck."""
+        """Return a number if every seed has it; a mean over some seeds may be misleading."""
         found = self.stats[name]
         return found if found is not None and found.count == len(self.group.runs) else None
 
@@ -100,14 +89,14 @@ class Summary:
 def measure_of(
     groups: list[Group], *, baseline: str | None = None, target: float | None = None
 ) -> Measure:
-    """Choose what the groups of one task are compared by.
+    """Choose the metric, target and baseline for the groups of one task.
 
     Args:
         groups: the groups of one task, at least one.
         baseline: label of the group to compare with; by default, and where the task has no such
             group, Adam, or else the first that is not SNOpt.
-        target: value of the metric whose time is taken; default the ``until`` of a config, or
-            else what every seed of the baseline reached.
+        target: value of the metric for the time to target; default the ``until`` of a config, or
+            else the value that every seed of the baseline reached.
     """
     runs = [run for group in groups for run in group.runs]
     metric, mode = _metric_and_mode(runs)
@@ -127,7 +116,9 @@ def measure_of(
     if not reached:
         return without
     worst = min(reached) if mode == "max" else max(reached)
-    return replace(without, target=worst, origin=f"what every seed of {other.label} reached")
+    return replace(
+        without, target=worst, origin=f"the value that every seed of {other.label} reached"
+    )
 
 
 def _metric_and_mode(runs: list[Run]) -> tuple[str, str]:
@@ -220,10 +211,10 @@ COLUMNS = METRICS | COSTS
 
 
 def stat(values: Iterable[float | None]) -> Stat | None:
-    """Return mean and standard deviation of the values that are there.
+    """Return mean and standard deviation, ignoring missing values.
 
     Args:
-        values: one per seed; None and NaN where there is none.
+        values: one per seed; None or NaN if missing.
 
     Example:
         >>> stat([1.0, None, 3.0])
@@ -237,7 +228,7 @@ def stat(values: Iterable[float | None]) -> Stat | None:
 
 
 def summarize(group: Group, measure: Measure) -> Summary:
-    """Compute the numbers of a group."""
+    """Return the numbers of a group, averaged over its seeds."""
     stats = {
         name: stat(value(run, measure) for run in group.runs) for name, value in COLUMNS.items()
     }

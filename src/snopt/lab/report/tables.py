@@ -1,4 +1,4 @@
-"""The tables of a report as plain data, for HTML and Markdown alike."""
+"""The tables of a report as plain data, for HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Marked(str):
     best: bool
 
     def __new__(cls, text: str, note: str = "", best: bool = False) -> Marked:
-        """Attach the marks to a text."""
+        """Return the text with a note and a mark for the best value."""
         made = super().__new__(cls, text)
         made.note, made.best = note, best
         return made
@@ -42,13 +42,7 @@ class Marked(str):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The runs of one task, side by side.
-
-    Attributes:
-        task: name of the task.
-        measure: what its groups are compared by.
-        summaries: one per group.
-    """
+    """The runs of one task, side by side: a summary per group."""
 
     task: str
     measure: Measure
@@ -56,7 +50,7 @@ class Comparison:
 
     @property
     def groups(self) -> list[Group]:
-        """The groups of the task."""
+        """The groups, in the order of the tables."""
         return [row.group for row in self.summaries]
 
     @property
@@ -70,13 +64,10 @@ def compare(
 ) -> list[Comparison]:
     """Compare the runs of each task.
 
-    Args:
-        runs: the runs.
-        baseline: label of the group that ratios refer to; default Adam.
-        target: value of the metric whose time is taken; default that of the training.
+    ``baseline`` and ``target`` are those of :func:`snopt.lab.report.write_report`.
 
     Raises:
-        UnknownName: if no task has a group of the label ``baseline``.
+        UnknownName: no task has a group with the label ``baseline``.
     """
     by_task = group_runs(runs)
     labels = {group.label for groups in by_task.values() for group in groups}
@@ -90,7 +81,7 @@ def compare(
 
 
 def number_text(value: float) -> str:
-    """Write a number with four significant digits.
+    """Format a number with four significant digits.
 
     Example:
         >>> [number_text(x) for x in (0.98765, 1234.5, 0.0000123, 20000.0, float("nan"))]
@@ -102,7 +93,7 @@ def number_text(value: float) -> str:
 
 
 def stat_text(stat: Stat | None) -> str:
-    """Write mean and deviation, with as many digits as the deviation justifies.
+    """Format mean and deviation, with as many digits as the deviation justifies.
 
     Example:
         >>> stat_text(Stat(0.98213, 0.00321, 3)), stat_text(Stat(12.0, 0.0, 1)), stat_text(None)
@@ -120,7 +111,7 @@ def stat_text(stat: Stat | None) -> str:
 
 
 def summary_table(comparison: Comparison) -> Table:
-    """Make a table with one row per optimizer."""
+    """Return a table with one row per optimizer."""
     measure, summaries = comparison.measure, comparison.summaries
     columns: dict[str, list[Cell]] = {
         "optimizer": [row.group.label for row in summaries],
@@ -182,7 +173,7 @@ def _states_text(group: Group) -> str:
 
 
 def runs_table(comparisons: Sequence[Comparison]) -> Table:
-    """Make a table with one row per run."""
+    """Return a table with one row per run."""
     rows: list[list[Cell]] = []
     for comparison in comparisons:
         for group, run in comparison.runs:
@@ -206,17 +197,38 @@ def runs_table(comparisons: Sequence[Comparison]) -> Table:
 
 
 def problems_table(runs: Sequence[Run]) -> Table | None:
-    """Make a table with one row per problem; None without problems."""
+    """Return a table with one row per problem; None without problems."""
     rows: list[list[Cell]] = [[str(run.folder), text] for run in runs for text in run.problems]
     return Table("", ["folder", "problem"], rows) if rows else None
 
 
-def headline(comparison: Comparison) -> str:
-    """Describe the comparison in a sentence.
+def _missed(groups: Sequence[Group]) -> str:
+    """Return a sentence about the groups that did not reach the target."""
+    if not groups:
+        return ""
+    labels = " and ".join(group.label for group in groups)
+    if all(len(group.runs) == 1 for group in groups):
+        return f" {labels} did not reach it."
+    return f" Not every seed of {labels} reached it."
 
-    Returns:
-        Who reached the target first, or else who ended best, with the spread over seeds. No one
-        is named where others are within that spread or 2 %.
+
+def _ending(comparison: Comparison, besides: Summary | None = None) -> str:
+    """Return a sentence about the group with the best final value, if it is clearly the best."""
+    ranked, measure = _ranked(comparison, "final"), comparison.measure
+    if len(ranked) < 2 or ranked[0][0] is besides:
+        return ""
+    (row, top), *others = ranked
+    if not all(differ(top, stat) for _, stat in others):
+        return ""
+    value = f"{row.group.label} {stat_text(top)}"
+    return f" Best final {measure.final_split} {measure.metric}: {value}."
+
+
+def headline(comparison: Comparison) -> str:
+    """Return a sentence on which group reached the target first, or else ended best.
+
+    No group is named if others are within the spread over seeds or 2 %. If another group ended
+    clearly better than the fastest, a second sentence says so.
     """
     measure, summaries = comparison.measure, comparison.summaries
     name, what, unit = "seconds to target", f"time to {measure.target_text}", " s"
@@ -233,15 +245,17 @@ def headline(comparison: Comparison) -> str:
     def told(row: Summary, stat: Stat) -> str:
         return f"{row.group.label} {stat_text(stat)}{unit}"
 
-    missed = f" Not every seed of {' and '.join(late)} reached it." if late else ""
+    missed = _missed([row.group for row in summaries if row.group.label in late])
     if not others:
         return f"{what[0].upper()}{what[1:]}: {told(best, top)}.{missed}"
     rivals = [pair for pair in others if not differ(top, pair[1])]
     if rivals:
         listed = ", ".join(told(*pair) for pair in ((best, top), *rivals))
-        return f"Similar {what}, within the spread or 2 %: {listed}.{missed}"
+        ending = _ending(comparison) if timed else ""
+        return f"Similar {what}, within the spread or 2 %: {listed}.{missed}{ending}"
     if not timed:
         return f"Best {what}: {told(best, top)}."
     rival, slow = next((p for p in others if p[0].group.label == measure.baseline), others[0])
     ratio = f"{slow.mean / top.mean:.2f} times as long" if top.mean else stat_text(slow) + unit
-    return f"Shortest {what}: {told(best, top)}; {rival.group.label} took {ratio}.{missed}"
+    shortest = f"Shortest {what}: {told(best, top)}; {rival.group.label} took {ratio}."
+    return f"{shortest}{missed}{_ending(comparison, besides=best)}"

@@ -34,14 +34,14 @@ def write_report(
         format: ``"html"``, one self-contained page, or ``"markdown"``.
         title: title; default the names of the tasks.
         baseline: label of the optimizer that ratios refer to; default Adam.
-        target: value of the metric whose time is taken; default that of the training, or else
-            what every seed of the baseline reached.
+        target: value of the metric for the time to target; default the target of the training, or
+            else the value that every seed of the baseline reached.
 
     Returns:
-        The file that was written.
+        the file that was written.
 
     Raises:
-        UnknownName: if the format is unknown, or no run has the label ``baseline``.
+        UnknownName: the format is unknown, or no run has the label ``baseline``.
 
     Example:
         >>> import tempfile
@@ -59,7 +59,7 @@ def write_report(
     else:
         text = _markdown(runs, compare(runs, baseline=baseline, target=target), title, out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Folder names need not be Unicode.
+    # Folder names may not be valid Unicode.
     out.write_bytes(text.encode("utf-8", errors="replace"))
     return out
 

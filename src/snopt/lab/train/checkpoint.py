@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run, written atomically, verified when read, the last few kept."""
+"""Checkpoints of a run: atomic writes, verification when reading, removal of old files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -59,15 +60,15 @@ def _kinds(parts: Parts) -> list[str]:
 
 
 def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> None:
-    """Restore parts and random numbers; ``seed`` is for processes that the saved run did not have.
+    """Restore parts and random state; ``seed`` is for processes that the saved run did not have.
 
     Raises:
-        RunFolderError: If the checkpoint belongs to other parts.
+        RunFolderError: the checkpoint does not match the parts.
     """
     if state["kinds"] != _kinds(parts):
         raise RunFolderError(
             f"the checkpoint was made with {' and '.join(state['kinds'])}, not with "
-            f"{' and '.join(_kinds(parts))}; resume with the parts that the run was started with."
+            f"{' and '.join(_kinds(parts))}; resume with the same parts as the original run."
         )
     steppers = [*parts.optimizers, *parts.schedulers]
     saved = [*state["optimizers"], *state["schedulers"]]
@@ -80,7 +81,7 @@ def restore(state: dict[str, Any], parts: Parts, world: World, seed: int) -> Non
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
             f"the checkpoint does not fit the model or its optimizer: {error}. Resume with the "
-            "parts that the run was started with."
+            "same parts as the original run."
         ) from error
     if world.rank < len(state["rng"]):
         set_rng_state(state["rng"][world.rank])
@@ -95,12 +96,7 @@ Sort: TypeAlias = Literal["step", "best"]
 
 
 def iteration_of(path: Path) -> int:
-    """Return the iteration in a checkpoint's name.
-
-    Example:
-        >>> iteration_of(Path("step-00000120.pt"))
-        120
-    """
+    """Return the iteration in a checkpoint's name: 120 for ``step-00000120.pt``."""
     return int(path.stem.partition("-")[2])
 
 
@@ -120,21 +116,18 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint and remove old ones of its sort.
 
-    At any moment, also after a power failure, a file called ``*.pt`` is a complete checkpoint with
-    its checksum.
+    At any time, even after a power failure, every ``*.pt`` file is a complete checkpoint with its
+    checksum.
 
     Args:
         folder: the run folder.
         iteration: updates made so far; part of the file's name.
         state: tensors and plain values.
-        keep: how many checkpoints to keep, including this one.
-        sort: which checkpoints.
-
-    Returns:
-        The file.
+        keep: number of checkpoints to keep, including this one.
+        sort: kind of checkpoint.
 
     Raises:
-        RunFolderError: If it cannot be written; older checkpoints are untouched.
+        RunFolderError: the checkpoint cannot be written; older ones are unchanged.
 
     Example:
         >>> import tempfile
@@ -148,7 +141,7 @@ def save_checkpoint(
     data = io.BytesIO()
     torch.save(state, data)
     checksum = f"{hashlib.sha256(data.getbuffer()).hexdigest()}  {path.name}\n"
-    # The checksum gets its name first, so that a checkpoint never lacks one.
+    # The checksum is renamed first, so every checkpoint has one.
     replace_bytes(path, data.getbuffer(), lambda: replace_text(checksum_of(path), checksum))
     others = [other for other in checkpoints(folder, sort) if other != path]
     for old in others[: max(0, len(others) - keep + 1)]:
@@ -158,7 +151,7 @@ def save_checkpoint(
     return path
 
 
-# What every checkpoint contains. Those of earlier versions have no format and no identity.
+# Required entries. Checkpoints of earlier versions have no format and no identity.
 ENTRIES: dict[str, type] = {
     "iteration": int, "progress": dict, "model": dict, "kinds": list, "optimizers": list,
     "schedulers": list, "rng": list,
@@ -167,11 +160,11 @@ BEST_ENTRIES: dict[str, type] = {"iteration": int, "model": dict, "metrics": dic
 
 
 def _read(path: Path, run: str | None = None) -> dict[str, Any]:
-    """Read a checkpoint; check that it is complete, and one of this run if that is known."""
+    """Read a checkpoint; check that it is complete and, if known, that it belongs to the run."""
     expected = checksum_of(path).read_text("utf-8").split()[0]
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != expected:
-        raise ValueError("its checksum differs from the one that was written")
+        raise ValueError("its checksum does not match")
     state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
         raise ValueError("it is not a checkpoint")
@@ -183,10 +176,22 @@ def _read(path: Path, run: str | None = None) -> dict[str, Any]:
     for name, kind in (BEST_ENTRIES if best else ENTRIES).items():
         if not isinstance(state.get(name), kind):
             raise ValueError(f"its entry {name!r} is missing or not a {kind.__name__}")
-    unknown = set(state.get("progress", ())) - {entry.name for entry in fields(Progress)}
-    if unknown or state["iteration"] != iteration_of(path):
-        raise ValueError("its progress is not that of a run")
+    progress = {"iteration": state["iteration"]} if best else state["progress"]
+    if not state["iteration"] == iteration_of(path) == progress.get("iteration"):
+        raise ValueError("its iteration does not match its file name")
+    if not _is_progress(progress):
+        raise ValueError("its progress entry is invalid")
     return state
+
+
+def _is_progress(saved: Mapping[str, Any]) -> bool:
+    """Return whether saved progress has the types of :class:`Progress`; fields may be missing."""
+    kinds: dict[type, tuple[type, ...]] = {float: (int, float), NoneType: (int, float, NoneType)}
+    usual = {name: type(value) for name, value in vars(Progress()).items()}
+    return all(
+        name in usual and isinstance(value, kinds.get(usual[name], usual[name]))
+        for name, value in saved.items()
+    )
 
 
 def latest_usable(
@@ -201,16 +206,16 @@ def latest_usable(
 
     Args:
         folder: the run folder; the first process reads it.
-        run: the identity of the run, None if it is not known.
-        sort: which checkpoints.
-        use: called with the checkpoint; if it raises, the one before is tried.
+        run: identity of the run, None if it is not known.
+        sort: kind of checkpoint.
+        use: called with the checkpoint; if it raises, the previous one is tried.
         world: the processes.
 
     Returns:
-        The checkpoint, None if there is none; and one sentence per checkpoint that was skipped.
+        the checkpoint, or None if there is none; and one message per skipped checkpoint.
 
     Raises:
-        RunFolderError: If there are checkpoints, and none can be used.
+        RunFolderError: there are checkpoints, but none can be used.
     """
     complaints: list[str] = []
     misfit: RunFolderError | None = None
@@ -219,10 +224,10 @@ def latest_usable(
             state = world.from_first(lambda path=path: _read(path, run))  # type: ignore[misc]
             use(state)
             return state, complaints
-        # A file that cannot be used for any reason is damaged.
+        # Any failure means that the file is damaged.
         except Exception as error:  # noqa: BLE001
             misfit = misfit or (error if isinstance(error, RunFolderError) else None)
-            complaints.append(f"{path} is damaged ({error}); using the checkpoint before it.")
+            complaints.append(f"{path} is damaged ({error}); using the previous checkpoint.")
     if misfit is not None:
         raise misfit
     if complaints:
@@ -241,7 +246,7 @@ def load_checkpoint(folder: str | Path, *, best: bool = False) -> dict[str, Any]
         best: read the model with the best validation metric instead of the latest checkpoint.
 
     Returns:
-        The checkpoint, on the CPU: ``"model"`` is the model's state, ``"iteration"`` the number of
+        the checkpoint, on the CPU: ``"model"`` is the model's state, ``"iteration"`` the number of
         updates; of the best model also ``"metrics"``. None if there is no checkpoint.
 
     Example:
@@ -271,7 +276,7 @@ def check_readable(path: Path) -> None:
 
 
 def set_aside(folder: Path, after: int) -> None:
-    """Rename the damaged checkpoints after an iteration, so that they do not count as kept."""
+    """Rename the damaged checkpoints after an iteration; they no longer count as kept."""
     for path in checkpoints(folder):
         if iteration_of(path) > after:
             with writing(path):
@@ -281,7 +286,7 @@ def set_aside(folder: Path, after: int) -> None:
 
 # --------------------------------------------------------------- starting and resuming
 
-#: Settings that decide the order of the data, and so must not change when a run is resumed.
+#: Settings that determine the order of the data; a resumed run must not change them.
 FIXED = ("seed", "batch_size")
 
 
@@ -294,7 +299,7 @@ def open_run(
     resume: bool,
     overwrite: bool,
 ) -> tuple[Progress | None, list[str]]:
-    """Lock the run folder and make it that of a new or a resumed run.
+    """Lock the run folder and prepare it for a new or a resumed run.
 
     Args:
         lock: the lock of the folder.
@@ -305,7 +310,7 @@ def open_run(
         overwrite: delete the run in the folder.
 
     Returns:
-        How far the run is, None if it starts; and one sentence per checkpoint that was skipped.
+        the progress of the run, or None for a new run; and one message per skipped checkpoint.
     """
     known = world.from_first(lambda: _claim(lock, settings, resume, overwrite))
     state, complaints = None, list[str]()
@@ -325,8 +330,7 @@ def _claim(
 ) -> str | None:
     """Lock a folder and check that the run may use it; nothing else in the folder changes yet.
 
-    Returns:
-        The identity of the run to resume; None for a new run, or if it is not known.
+    Return the identity of the run to resume; None for a new run, or if it is not known.
     """
     folder = lock.folder
     with writing(folder):
@@ -336,7 +340,7 @@ def _claim(
     with suppress(RunFolderError):
         before = read_config(folder)
     if not isinstance(before.get("train"), dict):
-        before = {}  # Damaged, or not ours.
+        before = {}  # damaged, or not a run folder
     if resume:
         _check_same(folder, before, settings["train"])
         identity = before.get("run")
@@ -351,7 +355,7 @@ def _claim(
 
 
 def _holds_run(folder: Path) -> bool:
-    """Tell whether a folder holds more than a run that failed before its first checkpoint."""
+    """Return whether a folder holds more than a run that failed before its first checkpoint."""
     ends = [record for record in read_records(folder) if record["kind"] == "end"]
     return bool(checkpoints(folder) or (ends and ends[-1].get("status") != "failed"))
 
@@ -359,7 +363,7 @@ def _holds_run(folder: Path) -> bool:
 def _check_same(folder: Path, before: Mapping[str, Any], train: Mapping[str, Any]) -> None:
     if before.get("format", FORMAT) != FORMAT:
         raise RunFolderError(
-            f"{folder} has format {before['format']}, and this version of snopt reads format "
+            f"{folder} has format {before['format']}, but this version of snopt reads format "
             f"{FORMAT}; resume the run with the version that started it."
         )
     for name in FIXED:
@@ -378,7 +382,7 @@ def _prepare(
     progress: Progress | None,
     resume: bool,
 ) -> None:
-    """Remove the earlier run, or what the resumed one will write again; write the JSON files."""
+    """Remove the earlier run, or records that will be repeated; write the JSON files."""
     folder = lock.folder
     lock.sign(settings["run"])
     if resume:

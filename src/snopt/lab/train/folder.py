@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 PACKAGES = ("snopt", "torch", "torchdiffeq", "numpy", "scipy")
 
-#: Version of what a run folder contains, in ``config.json``, start records and checkpoints.
+#: Version of the run folder format, in ``config.json``, start records and checkpoints.
 FORMAT = 1
 
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag.
@@ -74,7 +74,7 @@ def as_json(value: Any) -> Any:
 
 
 def create(path: Path) -> BinaryIO:
-    """Open a new file for writing. What is at the path is removed first; no link is followed."""
+    """Open a new file for writing. An existing file is removed first; links are not followed."""
     path.unlink(missing_ok=True)
     return open(path, "xb")
 
@@ -82,12 +82,12 @@ def create(path: Path) -> BinaryIO:
 def replace_bytes(
     path: Path, data: bytes | memoryview, then: Callable[[], None] = lambda: None
 ) -> None:
-    """Write a file atomically: readers see the old content or the new, also after a power failure.
+    """Write a file atomically: readers see the old or the new content, even after a power failure.
 
     Args:
         path: the file; its folder is created if it does not exist.
         data: the new content.
-        then: called when the content is on disk under another name, before it is renamed.
+        then: called when the content is on disk under a temporary name, before it is renamed.
     """
     temporary = path.with_name(path.name + ".tmp")
     with writing(path):
@@ -125,14 +125,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read the ``config.json`` of a run folder.
 
     Raises:
-        RunFolderError: If there is none, or it is damaged.
+        RunFolderError: there is none, or it is damaged.
     """
     path = folder / "config.json"
     try:
         content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise RunFolderError(
-            f"{folder} is not a run folder: it contains no config.json; give the folder that was "
+            f"{folder} is not a run folder: it contains no config.json; pass the folder that was "
             "given as --out."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -156,7 +156,7 @@ def package_version(name: str) -> str | None:
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:
-    """Describe software, machine and command line of a run, for ``environment.json``."""
+    """Return software, machine and command line of a run, for ``environment.json``."""
     cuda = device.type == "cuda"
     return {
         "started": now(),
@@ -175,8 +175,8 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
 class FolderLock:
     """Lock a folder for one process, with an advisory lock on its file ``lock``.
 
-    The operating system releases the lock when the process ends, however it ends. The file names
-    its latest holder and its run, and stays after a release.
+    The operating system releases the lock when the process ends, for any reason. The file names its
+    latest holder and its run, and is not removed after a release.
 
     Example:
         >>> import tempfile
@@ -217,9 +217,10 @@ class FolderLock:
             os.write(self._handle, json.dumps(owner).encode())
 
     def check(self) -> None:
-        """Raise :class:`RunFolderError` if the folder is gone or another one is in its place.
+        """Raise :class:`RunFolderError` if the folder was removed or replaced.
 
-        The file ``lock`` stays open while the lock is held, so no other file can have its number.
+        The file ``lock`` stays open while the lock is held, so no other file can have its inode
+        number.
         """
         if self._handle is None:
             return
@@ -227,8 +228,8 @@ class FolderLock:
             if os.path.samestat(os.lstat(self.path), os.fstat(self._handle)):
                 return
         raise RunFolderError(
-            f"{self.folder} was removed or replaced while this run was training in it, so the run "
-            "stops. Nothing was written to what is there now; start the run again."
+            f"{self.folder} was removed or replaced during the run; the run stops. The new "
+            "content of the folder was not changed; start the run again."
         )
 
     def _holder(self) -> str:
@@ -257,7 +258,7 @@ class FolderLock:
 
 
 def in_use(folder: Path) -> bool:
-    """Tell whether a process holds the lock of a folder."""
+    """Return whether a process holds the lock of a folder."""
     if not (folder / "lock").is_file():
         return False
     try:

@@ -30,14 +30,14 @@ def progress(style: Literal["auto", "rich", "plain", "quiet"] = "auto") -> list[
     """
     if style == "auto":
         style = "rich" if sys.stderr.isatty() and find_spec("rich") else "plain"
-    makers: dict[str, Any] = {"rich": RichProgress, "plain": PlainProgress}
-    if style not in ("quiet", *makers):
-        raise unknown("progress style", style, ["auto", "quiet", *makers])
-    return [] if style == "quiet" else [makers[style]()]
+    shown: dict[str, list[Any]] = {"rich": [RichProgress], "plain": [PlainProgress], "quiet": []}
+    if style not in shown:
+        raise unknown("progress style", style, ["auto", *shown])
+    return [make() for make in shown[style]]
 
 
 def _number(value: Any) -> str:
-    """Format a number; one that is not finite is None in records.
+    """Format a number; None, which stands for a non-finite number in records, becomes nan.
 
     Example:
         >>> _number(0.123456), _number(None)
@@ -47,7 +47,7 @@ def _number(value: Any) -> str:
 
 
 def describe_step(record: Mapping[str, Any]) -> str:
-    """Summarize a step.
+    """Return loss and NFE of a step in one line.
 
     Example:
         >>> describe_step({"loss": 0.5, "nfe_forward": 14, "nfe_backward": 12})
@@ -60,7 +60,7 @@ def describe_step(record: Mapping[str, Any]) -> str:
 
 
 def describe_metrics(record: Mapping[str, Any]) -> str:
-    """Summarize an evaluation.
+    """Return the metrics of an evaluation in one line.
 
     Example:
         >>> describe_metrics({"split": "valid", "metrics": {"loss": 0.5, "accuracy": 0.9}})
@@ -148,7 +148,7 @@ class RichProgress:
             self._bars.update(self._task, completed=record["iteration"], step=step)
         elif record["kind"] == "eval":
             metrics = record["metrics"]
-            # The bar already shows the loss of the step.
+            # The bar already shows the loss.
             shown = {n: x for n, x in metrics.items() if n != "loss"} or metrics
             metric = describe_metrics({**record, "metrics": shown})
             self._bars.update(self._task, metric=metric)
@@ -197,10 +197,10 @@ def _package(name: str, extra: str) -> Any:
 
 
 class _Logger:
-    """Does nothing but pass on the numbers of steps and evaluations."""
+    """Base class of loggers; passes the numbers of steps and evaluations to ``_log``."""
 
     def on_start(self, total: int | None, config: TrainConfig) -> None:
-        """Do nothing."""
+        """Do nothing by default."""
 
     def on_record(self, record: Mapping[str, Any]) -> None:
         """Log the numbers of a step or an evaluation."""
@@ -228,6 +228,7 @@ class CSV(_Logger):
         """Open the file at the start; write the numbers of a step or an evaluation."""
         if record["kind"] == "start":
             rows = self._kept(record["resumed_from"])
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "w", encoding="utf-8", newline="", buffering=1)  # noqa: SIM115
             self._rows = csv.writer(self._file)
             self._rows.writerows([["iteration", "name", "value"], *rows])
@@ -239,9 +240,9 @@ class CSV(_Logger):
     def _kept(self, resumed_from: int | None) -> list[list[str]]:
         if resumed_from is None or not self.path.exists():
             return []
-        with open(self.path, encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))[1:]
-        return [row for row in rows if len(row) == 3 and int(row[0]) <= resumed_from]
+        lines = self.path.read_text("utf-8", "replace").replace("\0", "").splitlines()
+        rows = [row for row in csv.reader(lines) if len(row) == 3 and row[0].isdecimal()]
+        return [row for row in rows if int(row[0]) <= resumed_from]
 
     def on_end(self, outcome: Outcome | None) -> None:
         """Close the file."""
@@ -274,7 +275,8 @@ class WandB(_Logger):
     """Log the numbers of all records to Weights & Biases.
 
     Args:
-        **settings: for ``wandb.init``: ``project``, ``name``, ``mode="offline"`` and others.
+        **settings: arguments of ``wandb.init``: ``project``, ``name``, ``mode="offline"`` and
+            others.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -298,7 +300,7 @@ class MLflow(_Logger):
     Args:
         experiment: name of the experiment.
         tracking_uri: where to log, for example ``sqlite:///mlflow.db``; default MLflow's own.
-        **settings: for ``MlflowClient.create_run``: ``run_name``, ``tags``.
+        **settings: arguments of ``MlflowClient.create_run``: ``run_name``, ``tags``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Processes: several that torchrun started, and signals that ask one to stop."""
+"""Training on several processes under torchrun, and stop signals."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from snopt.optim import SNOpt
 T = TypeVar("T")
 
 SHUTDOWN_SECONDS = 0.2
-"""How long a process waits after its group is destroyed. Gloo's threads outlive the group and may
-hold tensors of the last messages; releasing one while the interpreter shuts down aborts the
-process, and torchrun then reports a finished run as failed."""
+"""Seconds that a process waits after its group is destroyed. Gloo's threads outlive the group and
+may hold tensors of the last messages. Releasing one during interpreter shutdown aborts the process,
+and torchrun then reports a finished run as failed."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train together, seen from one of them.
+    """The processes that train together, and the rank of this one.
 
     Attributes:
         rank: number of this process, from 0; the first process writes the run folder.
-        size: how many processes there are.
+        size: number of processes.
         device: device of this process: build the model there.
     """
 
@@ -48,7 +48,7 @@ class World:
         return self.rank == 0
 
     def mean(self, value: float) -> float:
-        """Average a number over the processes; not finite if it is not finite in one of them."""
+        """Average a number over the processes; not finite if it is not finite on one of them."""
         if self.size == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64, device=self.device)
@@ -56,11 +56,11 @@ class World:
         return float(total) / self.size
 
     def any(self, flag: bool) -> bool:
-        """Tell whether the flag is set in any process."""
+        """Return whether the flag is set in any process."""
         return self.mean(float(flag)) > 0
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all processes, in every process."""
+        """Return the values of all processes, on every process."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -68,7 +68,7 @@ class World:
         return values
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """Call a function in the first process, and return its result, or raise its error, in all.
+        """Call a function on the first process; return its result, or raise its error, on all.
 
         Only the first process needs access to the run folder.
         """
@@ -89,22 +89,22 @@ class World:
 
 
 ALONE = World()
-"""One process on the CPU."""
+"""The world of a single process on the CPU."""
 
 
 @contextmanager
 def join(device: str | torch.device | None = None) -> Iterator[World]:
     """Join the processes that torchrun started; without torchrun, the world is one process.
 
-    Enter it before the model is built, and build the model on ``world.device``. :func:`train`
-    reuses it.
+    Enter the context before the model is built, and build the model on ``world.device``.
+    :func:`train` reuses the process group.
 
     Args:
         device: where to compute; default a GPU if there is one. Under torchrun ``"cuda"`` means
             the GPU of this process's ``LOCAL_RANK``.
 
     Yields:
-        The world.
+        the world.
 
     Example:
         >>> with join() as world:
@@ -139,7 +139,7 @@ def _device(wanted: str | torch.device | None, several: bool) -> torch.device:
 
 
 class _Loss(nn.Module):
-    """A task's loss as a module, so that gradients are averaged whatever the task calls."""
+    """A task's loss as a module, for DistributedDataParallel to average all gradients."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ def traffic(parts: Parts, iterations: int) -> dict[str, int]:
     payload.
 
     Returns:
-        Bytes of ``gradients`` and of ``factors``.
+        bytes of ``gradients`` and of ``factors``.
     """
     trained = [p for p in parts.model.parameters() if p.requires_grad]
     gradients = iterations * sum(p.numel() * p.element_size() for p in trained)
@@ -178,12 +178,12 @@ def traffic(parts: Parts, iterations: int) -> dict[str, int]:
 
 
 def _refresh_bytes(optimizer: SNOpt) -> int:
-    """Payload of one refresh: all factors are averaged, all eigenbases are broadcast."""
+    """Return the payload of one refresh: all factors are averaged, all eigenbases broadcast."""
     total, item = 0, 0
     for factors in optimizer.factors.values():
         for block in (block for mode in factors.modes for block in mode):
             groups, size = block.shape[0], block.shape[-1]
-            # The factor; eigenvalues, eigenvectors, and whether they were found.
+            # The factor, its eigenvalues and eigenvectors, and whether the decomposition succeeded.
             numbers = groups * size * size + groups * size * (size + 1) + 1
             item = block.element_size()
             total += numbers * item
@@ -195,11 +195,11 @@ def _refresh_bytes(optimizer: SNOpt) -> int:
 def stop_requests() -> Iterator[list[str]]:
     """Turn the first SIGINT, SIGTERM or SIGHUP into a request to stop.
 
-    A signal that is ignored, as SIGHUP is under nohup, stays ignored. A second signal has its usual
-    effect, as have all signals outside the main thread, where Python allows no handlers.
+    An ignored signal (SIGHUP under nohup) stays ignored. A second signal has its usual effect.
+    Outside the main thread, where Python allows no handlers, all signals have their usual effect.
 
     Yields:
-        A list that receives the name of the signal.
+        a list that receives the name of the signal.
 
     Example:
         >>> with stop_requests() as requested:

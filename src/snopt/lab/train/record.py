@@ -21,7 +21,7 @@ from snopt.lab.train.folder import (
 )
 from snopt.lab.train.task import Listener, Progress
 
-#: Bytes reserved on the disk, so that a run that fills it can still record why it failed.
+#: Bytes reserved on the disk, to record why a run failed if the disk is full.
 RESERVE = 16 * 1024
 
 
@@ -40,13 +40,13 @@ def parse_line(line: str) -> dict[str, Any] | None:
 
 
 def read_records(folder: str | Path) -> list[dict[str, Any]]:
-    """Read the records of a run, also of one that is running or was killed.
+    """Read the records of a run, even if it is running or was killed.
 
     Args:
         folder: the run folder.
 
     Returns:
-        The records in order, without damaged lines; none if there is no ``metrics.jsonl``.
+        the records in order, without damaged lines; none if there is no ``metrics.jsonl``.
     """
     path = Path(folder) / "metrics.jsonl"
     try:
@@ -63,7 +63,7 @@ def _is_record(value: Mapping[str, Any]) -> bool:
 
 
 def _outlives(record: Mapping[str, Any], progress: Progress | None) -> bool:
-    """Tell whether a run resumed there will not write this record again."""
+    """Return whether a run resumed at ``progress`` keeps this record."""
     if record["kind"] in ("start", "end"):
         return bool(record["kind"] == "start")
     if progress is None:
@@ -95,13 +95,13 @@ def _line(record: Mapping[str, Any]) -> str:
 class Record:
     """Write ``metrics.jsonl`` and ``log.txt``, and call the listeners.
 
-    Every line is passed to the operating system at once, so that readers see it and a killed
-    process does not lose it. A line is written completely or not at all.
+    Every line is flushed immediately: readers see it, and a killed process does not lose it. A line
+    is written completely or not at all.
 
     Args:
         folder: the run folder; None, in processes other than the first, to write nothing.
         listeners: called with every record.
-        check: called before every write; raises if the folder is no longer that of the run.
+        check: called before every write; raises if the folder no longer belongs to the run.
 
     Example:
         >>> import tempfile
@@ -125,8 +125,8 @@ class Record:
         if folder is None:
             return
         self._folder, self._reserve = folder, folder / ".reserve"
-        with writing(folder), ExitStack() as opened:
-            with create(self._reserve) as file:
+        with ExitStack() as opened:
+            with writing(self._reserve), create(self._reserve) as file:
                 file.write(bytes(RESERVE))
             for name in ("metrics.jsonl", "log.txt"):
                 self._files[name] = opened.enter_context(_open_to_append(folder / name))
@@ -164,12 +164,12 @@ class Record:
             call(listener)
 
     def sync(self) -> None:
-        """Flush the records to disk, so that no checkpoint is ahead of them."""
+        """Flush the records to disk, before a checkpoint is written."""
         with writing(self._folder / "metrics.jsonl"):
             os.fsync(self._files["metrics.jsonl"].fileno())
 
     def fail(self, message: str, **fields: Any) -> None:
-        """Record that the run failed; the reserved bytes make it possible on a full disk."""
+        """Record that the run failed, using the reserved bytes if the disk is full."""
         self._release_reserve()
         with suppress(RunFolderError):
             self.add("end", status="failed", message=message, **fields)
@@ -194,6 +194,7 @@ class Record:
 
 def _open_to_append(path: Path) -> BinaryIO:
     """Open a file without a buffer and without following a link."""
-    return open(
-        path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags | NO_FOLLOW, 0o666)
-    )
+    with writing(path):
+        if path.is_symlink():
+            raise RunFolderError(f"{path} is a symbolic link; remove it.")
+        return open(path, "ab", buffering=0, opener=lambda p, f: os.open(p, f | NO_FOLLOW, 0o666))

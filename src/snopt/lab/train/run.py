@@ -1,4 +1,4 @@
-"""A run: the training loop, and what happens between iterations and at the end."""
+"""The training loop, with evaluations, checkpoints and the end of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from snopt.lab.train.folder import FORMAT, FolderLock, now, write_json
 from snopt.lab.train.parallel import World, join, loss_function, stop_requests, traffic
 from snopt.lab.train.record import Record
 from snopt.lab.train.seeding import Order, isolated, rng_state, seed_all
-from snopt.lab.train.step import Meter, Update, advice, evaluate, to_device
+from snopt.lab.train.step import Meter, Update, advice, evaluate, evaluations, to_device
 from snopt.lab.train.task import (
     Listener,
     Outcome,
@@ -32,8 +32,8 @@ from snopt.lab.train.task import (
     splits_of,
 )
 
-#: Iterations in a row without an update after which a run counts as diverged. One or two may be bad
-#: batches; by the fifth, SNOpt's rollbacks have reduced the step size by a factor of 32.
+#: A run has diverged after this many consecutive iterations without an update. One or two may be
+#: bad batches; by the fifth, SNOpt's rollbacks have reduced the step size by a factor of 32.
 PATIENCE = 5
 
 
@@ -51,28 +51,29 @@ def train(
     """Train a model, with logs and checkpoints in a run folder.
 
     The folder holds ``config.json``, ``environment.json``, ``metrics.jsonl``, ``checkpoints`` and
-    ``log.txt``. A run that is killed at any moment can be resumed; on one process it then ends with
-    the same bits as an uninterrupted run.
+    ``log.txt``. A run can be resumed after it was killed at any time. On one process the result is
+    then bitwise identical to that of an uninterrupted run.
 
     Ctrl-C (and SIGTERM, SIGHUP) finishes the step, saves and returns. Under torchrun the processes
     split every batch; see :func:`join`.
 
     Args:
-        task: what to learn.
-        parts: the model and its optimizers, built again also for a resumed run.
-        config: how long to train, and when to evaluate and save.
+        task: data, loss and metrics.
+        parts: the model and its optimizers; to resume a run, build them again.
+        config: length of the run, and intervals of evaluations and checkpoints.
         folder: the run folder; created if it does not exist.
         describe: extra entries for ``config.json``.
         resume: resume the run in the folder, from the start if it has no checkpoint yet.
-        overwrite: delete the run in the folder and start again. Without it and ``resume``, a folder
-            that holds a run is refused; one whose run failed before its first checkpoint is not.
-        listeners: receive every record, in the first process.
+        overwrite: delete the run in the folder and start again. Without ``overwrite`` and
+            ``resume``, a folder that holds a run raises an error, unless the run failed before its
+            first checkpoint.
+        listeners: receive every record, on the first process.
 
     Returns:
-        How the run ended.
+        status, metrics and folder of the run.
 
     Raises:
-        RunFolderError: If the folder cannot be written to, is in use, holds another run, or is
+        RunFolderError: the folder cannot be written to, is in use, holds another run, or is
             removed during the run.
 
     Example:
@@ -137,12 +138,12 @@ def train(
 
 @dataclass
 class Run:
-    """A run under way.
+    """The state of a run, and its training loop.
 
     Attributes:
         splits: the examples of the task by name.
         lock: the lock on the folder.
-        identity: tells this run from others that use the same folder.
+        identity: distinguishes this run from others in the same folder.
         order: the order of the training examples.
         requested: names of signals that asked the run to stop.
         saved: the iteration of the latest checkpoint.
@@ -163,11 +164,11 @@ class Run:
 
     @property
     def total(self) -> int | None:
-        """Iterations to make; None if only time ends the run."""
+        """Number of iterations; None if only time ends the run."""
         return self.config.total(self.order.per_epoch)
 
     def begin(self, reached: Progress | None, complaints: Sequence[str]) -> None:
-        """Take over the restored progress, or seed a new run, and log which."""
+        """Use the restored progress, or seed a new run, and log which."""
         self.record.tell(lambda listener: listener.on_start(self.total, self.config))
         said = "started"
         if reached is None:
@@ -204,22 +205,15 @@ class Run:
                 scheduler.step()
             evaluation_due = (progress.iteration + 1) % evaluate_every == 0
             if evaluation_due and world.device.type == "cuda":
-                torch.cuda.synchronize(world.device)  # Queued work is training, not evaluation.
+                torch.cuda.synchronize(world.device)  # Queued work is training time.
             spent, spent_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
-            progress.advance(spent, skipped, cpu_seconds=spent_cpu, cost=meter.evaluations)
+            progress.advance(spent, skipped, cpu_seconds=spent_cpu, cost=evaluations(meter.blocks))
             update.bound(progress.most_evaluations())
             if progress.iteration % config.record_every == 0:
-                self.record.add(
-                    "step",
-                    iteration=progress.iteration,
-                    epoch=order.epoch(progress.iteration - 1),
-                    seconds=round(progress.seconds, 6),
-                    cpu_seconds=round(progress.cpu_seconds, 6),
-                    loss=loss,
-                    lr=lr,
-                    **meter.read(),
-                    **({} if skipped is None else {"skipped": skipped}),
-                )
+                numbers = {"cpu_seconds": round(progress.cpu_seconds, 6), "loss": loss, "lr": lr}
+                numbers |= meter.read() | ({} if skipped is None else {"skipped": skipped})
+                epoch = order.epoch(progress.iteration - 1)
+                self.record.add("step", **self._place(), epoch=epoch, **numbers)
             if evaluation_due:
                 self.evaluate("valid")
             if progress.iteration % save_every == 0:
@@ -246,7 +240,7 @@ class Run:
             save_checkpoint(self.lock.folder, iteration, state, keep=1, sort="best")
 
     def save(self) -> None:
-        """Write a checkpoint, unless this iteration has one."""
+        """Write a checkpoint, unless this iteration already has one."""
         iteration = self.progress.iteration
         if self.saved == iteration:
             return
@@ -262,7 +256,7 @@ class Run:
 
     def verdict(self) -> Status | None:
         """Return how the run ends here, or None to continue."""
-        progress, budget = self.progress, self.config.max_seconds
+        progress = self.progress
         if progress.skipped >= PATIENCE:
             return "diverged"
         if self._at_target():
@@ -271,9 +265,18 @@ class Run:
             return "finished"
         if self.config.patience is not None and progress.stale >= self.config.patience:
             return "plateau"
-        if budget is not None and self.world.any(progress.seconds >= budget):
+        if self.world.any(self._spent() is not None):
             return "budget"
         return "interrupted" if self.world.any(bool(self.requested)) else None
+
+    def _spent(self) -> str | None:
+        """Return which limit on time this process has reached."""
+        config, progress = self.config, self.progress
+        if config.max_seconds is not None and progress.seconds >= config.max_seconds:
+            return f"{config.max_seconds:g} s"
+        limit = config.max_cpu_seconds
+        reached = limit is not None and progress.cpu_seconds >= limit
+        return f"{limit:g} CPU s" if reached else None
 
     def _at_target(self) -> bool:
         if self.config.until is None or "valid" not in self.progress.last:
@@ -286,7 +289,7 @@ class Run:
     # ------------------------------------------------------------------ the end
 
     def end(self, status: Status) -> Outcome:
-        """Evaluate and save for the last time, and record how the run ended."""
+        """Make the final evaluation and checkpoint, and record how the run ended."""
         progress = self.progress
         complete = status not in ("diverged", "interrupted")
         if complete and progress.evaluated != progress.iteration:
@@ -315,13 +318,13 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Record that an exception ended the run."""
         self.record.fail(f"{type(error).__name__}: {error}", **self._place())
-        self.record.tell(lambda listener: listener.on_end(None))
+        for listener in self.record.listeners:
+            # Recording may be what failed; a second error must not hide the first.
+            with suppress(Exception):
+                listener.on_end(None)
 
     def _place(self) -> dict[str, Any]:
-        return {
-            "iteration": self.progress.iteration,
-            "seconds": round(self.progress.seconds, 6),
-        }
+        return {"iteration": self.progress.iteration, "seconds": round(self.progress.seconds, 6)}
 
     def _message(self, status: Status) -> str:
         progress, config = self.progress, self.config
@@ -332,7 +335,7 @@ class Run:
             value = progress.last["valid"][name]
             return f"reached {name} {value:.6g} (wanted {target:g}) {at}."
         if status == "budget":
-            return f"reached its limit of {config.max_seconds:g} s {at}."
+            return f"reached its limit of {self._spent() or 'another process'} {at}."
         if status == "plateau":
             return (
                 f"stopped early {at}: {progress.stale} evaluations without an improvement on "
@@ -353,7 +356,7 @@ class Run:
         return f"finished {at}."
 
     def _draw(self) -> None:
-        """Write the task's pictures for the report; an error in drawing does not end the run."""
+        """Write the task's pictures for the report; an error does not end the run."""
         picture = getattr(self.task, "picture", None)
         if picture is None or not self.world.first:
             return

@@ -1,4 +1,4 @@
-"""Random numbers and the order of the data: both follow from the seed, and can be restored."""
+"""Random numbers and the order of the data, both determined by the seed."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def set_rng_state(state: dict[str, Any]) -> None:
 def isolated(seed: int, *purpose: object) -> Iterator[None]:
     """Seed the global generators inside the context, and restore them afterwards.
 
-    Evaluation runs in it: the same weights give the same metrics, and how often a run evaluates
-    does not change the training.
+    Evaluation runs in this context: the same weights give the same metrics, and the number of
+    evaluations does not change the training.
 
     Example:
         >>> before = torch.get_rng_state()
@@ -94,12 +94,12 @@ def isolated(seed: int, *purpose: object) -> Iterator[None]:
 class Order:
     """The order of the training examples.
 
-    Every epoch is a permutation drawn from ``(seed, epoch)`` and cut into batches of equal size. A
-    resumed run needs nothing but its iteration, and runs with the same seed see the same batches
-    whatever their optimizer. The last, incomplete batch of an epoch is dropped.
+    Every epoch is a permutation drawn from ``(seed, epoch)`` and split into batches of equal size.
+    A resumed run needs only its iteration, and runs with the same seed see the same batches for any
+    optimizer. The last, incomplete batch of an epoch is dropped.
 
-    Each of several processes takes an equal part of every batch; together they see the batches of
-    one process.
+    With several processes, each takes an equal part of every batch; together they see the batches
+    of one process.
 
     Example:
         >>> order = Order(examples=10, batch_size=4, seed=0)

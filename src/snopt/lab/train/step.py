@@ -1,13 +1,12 @@
-"""One update of the parameters, what it cost, and an evaluation."""
+"""One update of the parameters, its cost, and evaluation."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from snopt.adjoint.block import NeuralODE
 from snopt.adjoint.blocks import blocks_of
 from snopt.base.errors import MaxStepsExceeded, SolveError
 from snopt.lab.train.parallel import ALONE, World
 from snopt.lab.train.seeding import isolated
 from snopt.lab.train.task import Examples, Metrics, Parts, Task
+from snopt.ode.blackbox import EVALUATIONS_PER_STEP
+from snopt.ode.controller import Controller
+from snopt.ode.settings import Settings
 from snopt.optim import SNOpt
 
 if sys.platform != "win32":
@@ -37,11 +40,11 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 class _NotFinite(Exception):
-    """The loss is not finite; the message says why."""
+    """The loss is not finite; the message has the reason."""
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether an optimizer evaluates the loss itself, as LBFGS does.
+    """Return whether an optimizer evaluates the loss itself, as LBFGS does.
 
     Example:
         >>> params = [nn.Parameter(torch.ones(1))]
@@ -52,11 +55,36 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
+class _Bounded(Controller):
+    """A controller that limits the evaluations of all solves of several blocks together.
+
+    The remaining number is computed from the blocks' totals, so it counts from their last reset
+    and includes the solves of a backward pass.
+    """
+
+    _shared: tuple[int, Sequence[NeuralODE], int, int]
+
+    def __init__(self, own: Settings, most: int, blocks: Sequence[NeuralODE]) -> None:
+        per_step = own.tableau.stages if own.tableau else EVALUATIONS_PER_STEP
+        shared = (most, blocks, per_step, own.controller.max_steps)
+        vars(self).update(vars(own.controller), _shared=shared)
+
+    @property
+    def max_steps(self) -> int:
+        most, blocks, per_step, own = self._shared
+        return max(1, min((most - evaluations(blocks)) // per_step, own))
+
+
+def evaluations(blocks: Sequence[NeuralODE]) -> int:
+    """Return the evaluations in forward and backward passes since the totals were reset."""
+    return sum(block.totals.nfe_forward + block.totals.nfe_backward for block in blocks)
+
+
 class Update:
     """Evaluate the loss of a batch and its gradient, then step the optimizers and the horizon.
 
     If the loss is not finite or a solve fails, no parameter changes. Only :class:`snopt.SNOpt` is
-    stepped then, with a loss of NaN, since it may roll back to earlier values.
+    still stepped, with a loss of NaN, because it may roll back to earlier values.
 
     Args:
         loss: loss of a batch.
@@ -91,22 +119,18 @@ class Update:
         self._blocks = [(block, block._settings) for block in blocks_of(parts.model)]
         self._most: int | None = None
 
-    def bound(self, evaluations: int | None) -> None:
-        """Bound the evaluations of every later solve; None leaves the blocks' own bounds."""
-        self._most = evaluations
+    def bound(self, most: int | None) -> None:
+        """Limit the evaluations of every later update; None keeps the blocks' own limits."""
+        self._most = most
         for block, own in self._blocks:
-            bounded = own
-            if evaluations is not None and own.tableau is not None:
-                steps = max(1, evaluations // own.tableau.stages)
-                most = min(steps, own.controller.max_steps)
-                bounded = own.replaced(controller=replace(own.controller, max_steps=most))
-            block._settings = bounded
+            bounded = None if most is None else _Bounded(own, most, [b for b, _ in self._blocks])
+            block._settings = own if bounded is None else own.replaced(controller=bounded)
 
     def __call__(self, batch: Any) -> tuple[float, str | None]:
         """Make one update.
 
         Returns:
-            The loss before the update, averaged over processes; and why no update was made, or
+            the loss before the update, averaged over processes; and why no update was made, or
             None.
         """
         losses: list[float] = []
@@ -141,7 +165,7 @@ class Update:
             value = float(loss.detach())
         except SolveError as error:
             value, reason = math.nan, self._reason(error)
-        # All processes agree here, before the collectives of the backward pass.
+        # All processes decide here, before the collectives of the backward pass.
         value = self.world.mean(value)
         if not math.isfinite(value):
             raise _NotFinite(reason or f"the loss is {value}")
@@ -156,22 +180,24 @@ class Update:
         return value
 
     def _reason(self, error: SolveError) -> str:
-        if self._most is not None and isinstance(error, MaxStepsExceeded):
+        controllers = [(block._settings.controller, own.controller) for block, own in self._blocks]
+        tighter = any(now.max_steps < own.max_steps for now, own in controllers)
+        if tighter and isinstance(error, MaxStepsExceeded):
             return (
-                f"a solve took more than {self._most} evaluations of the field, many times the "
-                "usual number: the field has become stiff"
+                f"an update took more than {self._most} evaluations of the field, far more than "
+                "usual: the field has become stiff"
             )
-        return f"a solve failed: {error}"
+        return f"a solve failed: {error}".rstrip(".")
 
     def _snapshot(self) -> list[Tensor]:
-        """Copy the parameters if an optimizer moves them before it evaluates the loss."""
+        """Copy the parameters if an optimizer changes them before it evaluates the loss."""
         if any(closing for _, closing in self.optimizers):
             return [p.detach().clone() for p in self.parameters]
         return []
 
     @torch.no_grad()
     def _abandon(self, before: list[Tensor]) -> None:
-        """Undo an update that cannot be finished."""
+        """Undo an update that failed."""
         for param, value in zip(self.parameters, before, strict=False):
             param.copy_(value)
         for optimizer, closing in self.optimizers:
@@ -189,7 +215,7 @@ class Update:
 class Meter:
     """Count evaluations of a model's blocks, and measure peak memory.
 
-    On a GPU the memory is what torch allocated, elsewhere the resident memory of the process.
+    On a GPU this is the memory allocated by torch, elsewhere the resident memory of the process.
 
     Example:
         >>> class Decay(nn.Module):
@@ -220,15 +246,10 @@ class Meter:
             with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
                 file.write(b"5")
 
-    @property
-    def evaluations(self) -> int:
-        """Evaluations of the field in forward passes since the last reset."""
-        return sum(block.totals.nfe_forward for block in self.blocks)
-
     def read(self) -> dict[str, Any]:
         """Return the counts and the peak memory since the last reset, for a record."""
         counts: dict[str, Any] = {
-            "nfe_forward": self.evaluations,
+            "nfe_forward": sum(block.totals.nfe_forward for block in self.blocks),
             "nfe_backward": sum(block.totals.nfe_backward for block in self.blocks),
             "memory_mb": self.memory(),
         }
@@ -237,13 +258,13 @@ class Meter:
         return counts
 
     def memory(self) -> float | None:
-        """Return the peak memory in megabytes, None where the system does not tell."""
+        """Return the peak memory in megabytes, None if the system does not report it."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         if sys.platform == "win32":
             return None
         with suppress(OSError, StopIteration):
-            # ru_maxrss would include what the process was before it executed this program.
+            # ru_maxrss would include the memory of the process before it executed this program.
             status = Path("/proc/self/status").read_text("ascii").splitlines()
             line = next(line for line in status if line.startswith("VmHWM:"))
             return round(int(line.split()[1]) / 2**10, 1)
@@ -262,7 +283,7 @@ def evaluate(
 ) -> Metrics:
     """Average a task's metrics over examples, in evaluation mode.
 
-    Evaluation has random numbers of its own, the same every time. Processes split the batches. If
+    Evaluation uses separate random numbers, the same every time. Processes split the batches. If
     a solve fails, the loss and the task's metric are NaN.
     """
     totals: dict[str, float] = {}
@@ -272,6 +293,8 @@ def evaluate(
             for start in range(world.rank * batch_size, len(examples), world.size * batch_size):
                 indices = torch.arange(start, min(start + batch_size, len(examples)))
                 batch = to_device(examples.batch(indices), world.device)
+                for block in blocks_of(model):
+                    block.totals.reset()  # the limit of an update applies to every batch
                 for name, value in task.metrics(model, batch).items():
                     totals[name] = totals.get(name, 0.0) + float(value) * len(indices)
     except SolveError:
@@ -293,7 +316,7 @@ def evaluate(
 
 
 def advice(parts: Parts) -> str:
-    """Say which settings to change after a run diverged, with their values.
+    """Return which settings to change after a run diverged, with their values.
 
     Example:
         >>> model = nn.Linear(1, 1)

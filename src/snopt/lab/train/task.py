@@ -1,4 +1,4 @@
-"""What a run consists of: a task, a model with its optimizers, a configuration, an outcome."""
+"""The parts of a run: task, model with optimizers, configuration, progress, outcome."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from snopt.horizon import HorizonOptimizer
 Metrics: TypeAlias = dict[str, float]
 Status: TypeAlias = Literal["finished", "target", "budget", "plateau", "interrupted", "diverged"]
 
-#: Over how many updates the running median of evaluations is taken.
+#: Number of updates in the running median of evaluations.
 COSTS = 50
-#: A solve that takes this many times the running median of evaluations is given up. Training that
-#: makes a flow stiffer does so over many updates; a step that ruins it does so in one.
+#: An update is aborted after this many times the running median of evaluations. Normal training
+#: makes a field stiffer over many updates; a bad step does so in one.
 TIMES_MEDIAN = 50
-#: No bound is below this; it takes a second or two.
+#: Smallest limit; this many evaluations take a second or two.
 LEAST_BOUND = 1000
 
 
@@ -46,7 +46,7 @@ class Examples(Protocol):
 
 
 class Task(Protocol):
-    """What to learn. Any object with these names is a task; there is no base class to inherit.
+    """Data, loss and metrics. Any object with these attributes is a task; no base class is needed.
 
     A task may also have a method ``picture(model)``. It returns a dictionary with a ``"kind"``, or
     several of them by file name; they are written to ``pictures`` at the end of a run, for the
@@ -55,7 +55,7 @@ class Task(Protocol):
     Attributes:
         name: name of the task in records.
         metric: the metric that runs are judged by, among those of :meth:`metrics`.
-        mode: ``"max"`` if larger values of it are better, else ``"min"``.
+        mode: ``"max"`` if larger values of the metric are better, else ``"min"``.
         train: training examples: with ``batch(indices)``, or a torch ``Dataset`` or ``DataLoader``.
         valid: examples to evaluate on during training; None for no evaluation.
         test: examples to evaluate on once, at the end; None for no evaluation.
@@ -96,10 +96,10 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What changes during a run, and is saved in checkpoints.
+    """The objects that change during a run and are saved in checkpoints.
 
     Attributes:
-        model: the model, not wrapped: :func:`train` wraps it for several processes.
+        model: the model, not wrapped; :func:`train` wraps it for several processes.
         optimizer: one optimizer, or several for different parameters.
         schedulers: learning-rate schedules, stepped after every iteration.
         horizon: learns the integration time; stepped after the optimizers.
@@ -112,14 +112,14 @@ class Parts:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers, as a list."""
+        """The optimizers as a list, even if there is only one."""
         if isinstance(self.optimizer, torch.optim.Optimizer):
             return [self.optimizer]
         return list(self.optimizer)
 
 
 def at_least(config: object, **bounds: int) -> None:
-    """Refuse settings below their bounds; None is no setting."""
+    """Raise ValueError for settings below their bounds; None is allowed."""
     for name, bound in bounds.items():
         value = getattr(config, name)
         if value is not None and value < bound:
@@ -128,7 +128,7 @@ def at_least(config: object, **bounds: int) -> None:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long a run is, and when it evaluates and saves.
+    """Length of a run, and intervals of evaluations and checkpoints.
 
     Attributes:
         iterations: updates to make. Give this, or ``epochs``, or ``max_seconds``.
@@ -140,10 +140,12 @@ class TrainConfig:
             The untrained and the final model are always evaluated.
         until: stop when a validation metric is reached, for example ``("accuracy", 0.98)``.
         max_seconds: stop after this many seconds of training, evaluation not counted.
+        max_cpu_seconds: the same in CPU seconds of the first process, which depend less on what
+            else the machine does.
         patience: stop after this many evaluations in a row without a new best value of the task's
             metric on ``task.valid``.
         checkpoint_every: iterations between checkpoints; default after every evaluation.
-        keep: how many checkpoints to keep.
+        keep: number of checkpoints to keep.
         clip: largest norm of the gradient.
         record_every: iterations between records of steps.
 
@@ -161,6 +163,7 @@ class TrainConfig:
     evaluate_every: int | None = None
     until: tuple[str, float] | None = None
     max_seconds: float | None = None
+    max_cpu_seconds: float | None = None
     patience: int | None = None
     checkpoint_every: int | None = None
     keep: int = 3
@@ -173,7 +176,7 @@ class TrainConfig:
             "keep record_every"
         )
         at_least(self, **dict.fromkeys(counts.split(), 1))
-        for name in ("max_seconds", "clip"):
+        for name in ("max_seconds", "max_cpu_seconds", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
@@ -182,7 +185,8 @@ class TrainConfig:
                 f"iterations = {self.iterations} and epochs = {self.epochs} both set the length of "
                 "the run; give one of them."
             )
-        if self.iterations is None and self.epochs is None and self.max_seconds is None:
+        lengths = (self.iterations, self.epochs, self.max_seconds, self.max_cpu_seconds)
+        if all(length is None for length in lengths):
             raise ValueError("the run would never end; give iterations, epochs or max_seconds.")
 
     def total(self, per_epoch: int) -> int | None:
@@ -208,7 +212,7 @@ class Outcome:
         best: the best validation value of the task's metric; None without an evaluation.
         last: the latest metrics of each split.
         folder: the run folder.
-        message: the same in a sentence.
+        message: the status as a sentence.
     """
 
     status: Status
@@ -221,26 +225,26 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 if the run went as asked, 3 if it diverged, 130 if it was interrupted."""
+        """0 if the run succeeded, 3 if it diverged, 130 if it was interrupted."""
         # 130 is the shells' code for Ctrl-C.
         return {"diverged": 3, "interrupted": 130}.get(self.status, 0)
 
 
 @dataclass
 class Progress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         iteration: updates made; it determines which examples come next.
         seconds: seconds of training, evaluation not counted.
-        cpu_seconds: seconds that the processor worked for it, all threads added up.
-        skipped: how many of the latest iterations, in a row, made no update.
-        trouble: why the latest skipped iteration made none.
+        cpu_seconds: CPU time of training, summed over threads.
+        skipped: number of latest consecutive iterations without an update.
+        trouble: why the latest skipped iteration made no update.
         evaluated: the iteration of the latest evaluation on the validation examples.
         best: the best validation value of the task's metric.
         stale: evaluations on the validation examples since the best one.
         last: the latest metrics of each split.
-        costs: evaluations of the field in the forward passes of the latest updates.
+        costs: evaluations of the field in the latest updates.
     """
 
     iteration: int = 0
@@ -267,20 +271,20 @@ class Progress:
             self.costs = [*self.costs[1 - COSTS :], cost]
 
     def most_evaluations(self) -> int | None:
-        """Return how many evaluations of the field one solve may take.
+        """Return the largest number of evaluations of the field in one update.
 
-        It is a multiple of the running median per update, None until there are enough updates.
+        It is a multiple of the running median per update; None before the first update.
 
         Example:
             >>> Progress(costs=[26] * 20).most_evaluations()
             1300
         """
-        if len(self.costs) < 10:
+        if not self.costs:
             return None
         return max(LEAST_BOUND, int(TIMES_MEDIAN * statistics.median(self.costs)))
 
     def note(self, task: Task, split: str, metrics: Metrics) -> bool:
-        """Store the metrics of an evaluation; tell whether the validation metric is the best."""
+        """Store the metrics of an evaluation; return whether the validation metric is the best."""
         self.last[split] = metrics
         if split != "valid":
             return False
@@ -293,7 +297,7 @@ class Progress:
 
 
 class Listener(Protocol):
-    """Receives the records of a run, in the first process: a progress bar, another file format."""
+    """Receives the records of a run on the first process, for example a progress bar."""
 
     def on_start(self, total: int | None, config: TrainConfig) -> None:
         """Called once, before anything is computed; ``total`` is the number of iterations."""
@@ -304,12 +308,12 @@ class Listener(Protocol):
         ...
 
     def on_end(self, outcome: Outcome | None) -> None:
-        """Called once, last; with None if the run failed."""
+        """Called once at the end; with None if the run failed."""
         ...
 
 
 def better(mode: str, value: float, than: float | None) -> bool:
-    """Tell whether a value of a metric is an improvement.
+    """Return whether a value of a metric is an improvement.
 
     Example:
         >>> better("max", 0.9, 0.8), better("min", 0.9, 0.8), better("min", math.nan, None)
@@ -348,7 +352,7 @@ class Collated:
 
 
 def splits_of(task: Task, config: TrainConfig) -> dict[str, Any]:
-    """Return the examples of a task; refuse what the loop could not use or measure."""
+    """Return the examples of a task by split, after checking that the loop can use them."""
     if config.until is not None and config.until[0] not in (task.metric, "loss"):
         raise unknown("metric to train until", config.until[0], {task.metric, "loss"})
     for name in ("until", "patience"):
@@ -360,8 +364,8 @@ def splits_of(task: Task, config: TrainConfig) -> dict[str, Any]:
     loader = task.train
     if isinstance(loader, DataLoader) and loader.batch_size != config.batch_size:
         raise ValueError(
-            f"task.train has batch_size {loader.batch_size} and TrainConfig has "
-            f"{config.batch_size}; give both the same, or let task.train be the data set."
+            f"task.train has batch_size {loader.batch_size}, but TrainConfig has "
+            f"{config.batch_size}; use the same value, or pass the data set as task.train."
         )
     return {name: _examples(name, getattr(task, name)) for name in ("train", "valid", "test")}
 
@@ -374,10 +378,11 @@ def _examples(name: str, given: Any) -> Examples | None:
         return examples
     collate = default_collate
     if isinstance(given, DataLoader):
-        if not isinstance(given.sampler, (RandomSampler, SequentialSampler)):
+        stream = isinstance(given.dataset, IterableDataset)
+        if not stream and not isinstance(given.sampler, (RandomSampler, SequentialSampler)):
             raise ValueError(
-                f"task.{name} has a sampler of its own ({type(given.sampler).__name__}); the order "
-                "of the data follows from the seed, so that runs can be resumed. Leave it out."
+                f"task.{name} has its own sampler ({type(given.sampler).__name__}); the order of "
+                "the data is determined by the seed for resuming runs. Remove the sampler."
             )
         given, collate = given.dataset, given.collate_fn
     elif not isinstance(given, Dataset):

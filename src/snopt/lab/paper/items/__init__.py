@@ -16,9 +16,9 @@ __all__ = ["ITEMS"]
 ITEMS: dict[str, Item] = {
     item.id: item
     for item in (
-        DERIVATIVE_ERRORS, STORAGE, HYPER, ACCURACY, CONVERGENCE, COMPLEXITY, SENSITIVITY, LEARNED,
-        FIXED, REGULARITY, RECURSIVE, MALI, LBFGS, IMPLICIT_ADAMS, RESIDUAL, BATCH, OTHERS,
-        TERMINAL, WHITENING, CLOCKS,
+        ACCURACY, CONVERGENCE, HYPER, SENSITIVITY, RESIDUAL, REGULARITY, FIXED, LEARNED, OTHERS,
+        BATCH, TERMINAL, MALI, LBFGS, RECURSIVE, IMPLICIT_ADAMS, COMPLEXITY, CLOCKS,
+        DERIVATIVE_ERRORS, STORAGE, WHITENING,
     )
 }  # fmt: skip
-"""Items by id."""
+"""Items by id, in the order of the queue: those that share the runs of the first come next."""

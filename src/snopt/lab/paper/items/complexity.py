@@ -102,29 +102,19 @@ def over_adam(costs: dict[str, Times], paper: PublishedTable) -> dict[str, Any]:
 
 def notes(space: Space) -> list[str]:
     """Return notes on how it was measured."""
-    jobs = measurements(space)
-    machine = next(iter(jobs.values())).read()["environment"]
-    said = [
+    machine = next(iter(measurements(space).values())).read()["environment"]
+    compiled = " Series models are not compiled." if space.scale == "cpu" else ""
+    return [
         f"{ROUNDS[space.scale]} interleaved rounds; medians, also of the ratios within rounds. "
-        f"{machine['device']}, {machine['threads']} of {machine['cores']} cores. On a CPU seconds "
-        "are CPU seconds.",
-        "Learning rates are zero: all methods do the same solves, and the forward and backward "
-        "pass without a refresh count alike for all. The paper measured during training, where the "
-        "number of evaluations differs.",
-        "Memory is that of model, optimizer and one iteration (a refresh, for SNOpt). The paper's "
-        "values are those of a whole process on a GPU (1.13 GB with the small model of Circle).",
+        f"{machine['device']}, {machine['threads']} of {machine['cores']} cores; on a CPU in CPU "
+        f"seconds.{compiled}",
+        "Learning rates are zero: all methods do the same solves. The paper measured during "
+        "training, where the number of evaluations differs.",
+        "Memory is that of model, optimizer and one iteration (a refresh, for SNOpt); the paper's "
+        "is that of a whole process on a GPU.",
         "SNOpt (default) refreshes more often at the beginning of a run.",
+        *([f"Models and batches are those of scale {space.scale}."] * (space.scale != "full")),
     ]
-    if space.scale == "cpu":
-        said.append("Series models are not compiled here.")
-    for task in jobs:
-        ours, whole = (configuration(task, "adam", s).model for s in (space.scale, "full"))
-        said += [
-            f"{TASKS[task]}: {name} {getattr(ours, name)} instead of {getattr(whole, name)}"
-            for name in ("width", "stacks")
-            if getattr(ours, name) != getattr(whole, name)
-        ]
-    return said
 
 
 def draw(figure: Any, found: Result) -> None:

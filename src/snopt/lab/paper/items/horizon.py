@@ -8,10 +8,11 @@ from typing import Any
 from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
 from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.arms import Arm, Columns, arm_item, shortened, tuned_arms
-from snopt.lab.paper.curves import clean, legend, plot
+from snopt.lab.paper.curves import clean, lines, ticks
 from snopt.lab.paper.item import Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
 from snopt.lab.paper.published import published
+from snopt.lab.report.summary import stat
 
 IMAGES = ("mnist", "cifar10")
 POLICIES: dict[HorizonPolicy, str] = {
@@ -40,15 +41,18 @@ def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
         horizon = HorizonConfig(policy, penalty=PENALTIES[t1], every=EVERY[space.scale])
     [arm] = tuned_arms(space, task, ("adam",))
     config = replace(arm.config, solver=replace(arm.config.solver, horizon=t1), horizon=horizon)
-    arm = replace(arm, name=f"adam-t1={t1:g}-{policy}", config=config, title=POLICIES[policy])
-    return shortened(arm, FEWER)
+    name, title = f"adam-t1={t1:g}-{policy}", POLICIES[policy]
+    return shortened(replace(arm, name=name, config=config, title=title, few=True), FEWER)
+
+
+def _times(arm: Arm) -> list[float]:
+    """Return the CPU seconds of each run, in percent of the mean with t1 fixed to 1."""
+    whole = mean_of(_at(arm.space, arm.config.task, START, "fixed").cpu_seconds)
+    return [100 * seconds / whole for seconds in arm.cpu_seconds] if whole else []
 
 
 def _time(arm: Arm) -> float | None:
-    """Return the CPU seconds of training in percent of those with t1 fixed to 1."""
-    reference = _at(arm.space, arm.config.task, START, "fixed")
-    ours, whole = arm.cpu_seconds(), reference.cpu_seconds()
-    return 100 * ours / whole if ours and whole else None
+    return mean_of(_times(arm))
 
 
 def _nfe(arm: Arm) -> float | None:
@@ -143,12 +147,10 @@ def draw_learned(figure: Any, result: Result) -> None:
     axes = figure.subplots(len(result.curves), 2, squeeze=False)
     for (title, policies), row in zip(result.curves.items(), axes, strict=True):
         for axis, quantity in zip(row, ("t1", "validation accuracy"), strict=True):
-            for color, policy in zip(PALETTE, POLICIES.values(), strict=False):
-                found = policies.get(policy, {}).get(quantity)
-                if found is not None:
-                    plot(axis, found, "iteration", color=color, label=policy)
-            clean(axis, "iterations", quantity, title)
-    legend(figure, 3)
+            found = {policy: each[quantity] for policy, each in policies.items()}
+            colors = dict(zip(POLICIES.values(), PALETTE[::2], strict=False))
+            lines(axis, found, "iteration", colors)
+            clean(axis, "updates", quantity, title)
 
 
 LEARNED = arm_item(
@@ -162,6 +164,7 @@ LEARNED = arm_item(
     fewer=FEWER,
     curves=_learned_curves,
     draw=draw_learned,
+    caption="Left: where each policy takes t1 from its start. Right: what that does to accuracy.",
 )
 
 # ---------------------------------------------------------------------------------------- fixed
@@ -179,23 +182,37 @@ def fixed_arms(space: Space, task: str) -> list[Arm]:
 
 def draw_fixed(figure: Any, result: Result) -> None:
     """Draw time and accuracy against t1."""
-    figure.set_size_inches(8, 2.8)
-    left, right = figure.subplots(1, 2)
-    for k, (task, points) in enumerate(result.curves.items()):
-        t1, time, accuracy = zip(*points, strict=True)
-        left.plot(t1, time, "o-", color=PALETTE[k], label=task)
-        right.plot(t1, accuracy, "o-", color=PALETTE[k], label=task)
-    clean(left, "t1", "training time, % of t1 = 1")
-    clean(right, "t1", "test accuracy, %")
-    legend(figure, 4)
+    figure.set_size_inches(8.5, 2.8)
+    panels = figure.subplots(1, 2)
+    words = ("training time, % of t1 = 1", "test accuracy, %")
+    for axis, word, key in zip(panels, words, ("time", "accuracy"), strict=True):
+        found = {
+            task: {
+                "t1": [point["t1"] for point in points],
+                "mean": [point[key][0] for point in points],
+                "below": [point[key][0] - point[key][1] for point in points],
+                "above": [point[key][0] + point[key][1] for point in points],
+            }
+            for task, points in result.curves.items()
+        }
+        lines(axis, found, "t1", dict(zip(found, PALETTE[::2], strict=False)))
+        for line in axis.get_lines():
+            line.set_marker("o")
+        ticks(axis, FIXED_TIMES)
+        clean(axis, "t1", word)
 
 
 def _fixed_curves(space: Space) -> dict[str, Any]:
     curves: dict[str, Any] = {}
     for task in _fixed_tasks(space):
         for arm in fixed_arms(space, task):
-            if arm.finals and (time := _time(arm)):
-                point = [arm.config.solver.horizon, time, 100 * arm.finals.mean]
+            times = stat(_times(arm))
+            if arm.finals and times:
+                point = {
+                    "t1": arm.config.solver.horizon,
+                    "time": [times.mean, times.sd],
+                    "accuracy": [100 * arm.finals.mean, 100 * arm.finals.sd],
+                }
                 curves.setdefault(TASKS[task], []).append(point)
     return curves
 
@@ -218,4 +235,6 @@ FIXED = arm_item(
     fewer=FEWER,
     curves=_fixed_curves,
     draw=draw_fixed,
+    caption="Shorter solves cost less; the question is where accuracy begins to suffer. Bands are "
+    "deviations over seeds.",
 )

@@ -8,10 +8,11 @@ from typing import Any
 
 from snopt.lab.config import OptimizerName
 from snopt.lab.paper.arms import searched, tasks_of
-from snopt.lab.paper.curves import clean, legend
+from snopt.lab.paper.curves import clean, end_labels
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training
-from snopt.lab.paper.names import METHODS, TASKS, color_of
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, color_of, line_of
+from snopt.lab.paper.scales import CUTS
 from snopt.lab.paper.tuning import final, points, tuning_jobs
 from snopt.lab.report.curves import Quantity, table_of
 from snopt.lab.report.read import read_run
@@ -21,10 +22,21 @@ CLOUDS = ("mnist", "spoken_arabic_digits", "character_trajectories")
 
 
 def searches(space: Space, tasks: list[str]) -> Iterator[tuple[str, OptimizerName, list[Training]]]:
-    """Yield data set, method and runs of every search."""
-    for task in tasks:
+    """Yield data set, method and runs of every search, from cheap data sets to dear ones."""
+    for task in sorted(tasks, key=list(CUTS).index):
         for optimizer in searched(space):
             yield task, optimizer, tuning_jobs(space, task, optimizer)
+
+
+def ended(space: Space, tasks: list[str]) -> Iterator[tuple[str, OptimizerName, list[Training]]]:
+    """Yield the searches that are done."""
+    for task, optimizer, jobs in searches(space, tasks):
+        if all(job.done() for job in jobs):
+            yield task, optimizer, jobs
+
+
+def _title(optimizer: OptimizerName) -> str:
+    return METHODS[TUNED if optimizer == "snopt" else optimizer]
 
 
 def hyper_jobs(space: Space) -> list[Job]:
@@ -37,14 +49,14 @@ def hyper(space: Space) -> Result:
     rows: list[list[Cell]] = [
         [
             TASKS[task],
-            METHODS[optimizer],
+            _title(optimizer),
             f"{job.config.optimizer.lr:g}",
             "constant" if job.config.optimizer.cosine is None else "cosine",
             f"{job.config.optimizer.weight_decay:g}",
             final(job) * (100 if job.config.metric == "accuracy" else 1),
             str(job.config.train.iterations or f"{job.config.train.epochs} epochs"),
         ]
-        for task, optimizer, jobs in searches(space, tasks_of(space))
+        for task, optimizer, jobs in ended(space, tasks_of(space))
         for job in jobs
     ]
     columns = ["data set", "method", "rate", "schedule", "weight decay", "validation", "iterations"]
@@ -68,51 +80,57 @@ def cloud(space: Space) -> Result:
     """Collect a point per run: training loss at the end and validation accuracy."""
     curves: dict[str, Any] = {}
     rows: list[list[Cell]] = []
-    for task, optimizer, jobs in searches(space, _clouds(space)):
+    for task, optimizer, jobs in ended(space, _clouds(space)):
         found = [_point(job) for job in jobs[: len(points(task, optimizer, space.scale))]]
-        curves.setdefault(TASKS[task], {})[METHODS[optimizer]] = found
-        known = [point["accuracy"] for point in found if not math.isnan(point["accuracy"])]
+        curves.setdefault(TASKS[task], {})[_title(optimizer)] = found
+        known = [point["accuracy"] for point in found if point["accuracy"] is not None]
         ends: list[Cell] = [max(known, default=None), min(known, default=None)]
         failed = f"{len(found) - len(known)}"
-        rows.append([TASKS[task], METHODS[optimizer], len(found), failed, *ends])
+        rows.append([TASKS[task], _title(optimizer), len(found), failed, *ends])
     columns = ["data set", "method", "rates", "failed", "best accuracy, %", "worst accuracy, %"]
     caption = "Validation accuracy at the end, over all learning rates tried."
     return Result([Table(caption, columns, rows)], [], curves)
 
 
-def _point(job: Training) -> dict[str, float]:
+def _point(job: Training) -> dict[str, Any]:
     losses = table_of(read_run(job.folder), Quantity("training", "loss"))[-10:, 2]
+    accuracy = 100 * final(job)
     return {
         "lr": job.config.optimizer.lr,
-        "loss": float(losses.mean()) if len(losses) else math.nan,
-        "accuracy": 100 * final(job),
+        "loss": float(losses.mean()) if len(losses) else None,
+        "accuracy": None if math.isnan(accuracy) else accuracy,
     }
 
 
 def draw_cloud(figure: Any, result: Result) -> None:
-    """Draw one panel per data set and one mark per run, sized by the learning rate."""
-    figure.set_size_inches(4.2 * len(result.curves), 3.4)
+    """Draw one panel per data set: a line per method over learning rates, a cross if it failed."""
+    figure.set_size_inches(5.0 * len(result.curves), 3.2)
     axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
-        for k, (method, found) in enumerate(methods.items()):
-            axis.scatter(
-                [point["loss"] for point in found],
-                [point["accuracy"] for point in found],
-                s=[40 + 25 * j for j in range(len(found))],
-                marker="os^D"[k % 4],
-                color=color_of(method),
-                alpha=0.75,
-                label=method,
-            )
-        axis.set_xscale("log", subs=(1.5, 2, 3, 4, 5, 7))
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter("{x:g}")
-        clean(axis, "training loss at the end", "validation accuracy, %", task)
-    legend(figure, 4)
+        ends = {}
+        for method, found in methods.items():
+            good = [(p["lr"], p["accuracy"]) for p in found if p["accuracy"] is not None]
+            failed = [p["lr"] for p in found if p["accuracy"] is None]
+            color = color_of(method)
+            if good:
+                style = {"marker": "o", "markersize": 3, **line_of(method)}
+                axis.plot(*zip(*good, strict=True), color=color, **style)
+                ends[method] = (*good[-1], color)
+            axis.plot(failed, [2.0] * len(failed), "x", ms=5, color=color)
+        axis.set_xscale("log")
+        axis.set_ylim(0, 100)
+        clean(axis, "learning rate", "validation accuracy, %", task)
+        end_labels(axis, ends)
 
 
 HYPER = Item(
-    "hyper", ("table:hyper",), "The grid of learning rates", hyper_jobs, hyper, shown=False
+    "hyper",
+    ("table:hyper",),
+    "The grid of learning rates",
+    hyper_jobs,
+    hyper,
+    shown=False,
+    partial=True,
 )
 SENSITIVITY = Item(
     "point-cloud",
@@ -121,4 +139,7 @@ SENSITIVITY = Item(
     cloud_jobs,
     cloud,
     draw_cloud,
+    caption="Validation accuracy of the short tuning runs over the learning rate. A line that is "
+    "high over many rates needs little tuning; a cross is a rate that failed.",
+    partial=True,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from snopt.lab.config import Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, legend, ticks
+from snopt.lab.paper.curves import clean, end_labels, ticks
 from snopt.lab.paper.growth import AXES, METHODS, PAPER, Size, slope
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Measurement
@@ -90,12 +90,23 @@ def result(space: Space) -> Result:
 
 def draw(figure: Any, found: Result) -> None:
     """Draw megabytes over each axis."""
-    figure.set_size_inches(12, 3.2)
-    panels = figure.subplots(1, len(found.curves), sharey=True)
-    for panel, (axis, methods) in zip(panels, found.curves.items(), strict=True):
+    from matplotlib.ticker import LogLocator
+
+    figure.set_size_inches(11, 5.6)
+    panels = figure.subplots(2, 2)
+    for panel, (axis, methods) in zip(panels.flatten(), found.curves.items(), strict=True):
         draw_growth(panel, axis, methods)
-    panels[0].set_ylabel("MB")
-    legend(figure, 4)
+        panel.set_ylabel("MB")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
+        panel.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        ends = {}
+        for line in panel.get_lines():
+            name = line.get_label()
+            x, y = line.get_xdata()[-1], line.get_ydata()[-1]
+            power = exponent(methods[name])
+            ends[f"{name}, power {power:.1f}"] = (x, y, line.get_color())
+        end_labels(panel, ends)
 
 
 def draw_growth(
@@ -126,4 +137,6 @@ STORAGE = Item(
     lambda space: [measurement(space, axis) for axis in GROWING],
     result,
     draw,
+    caption="Both axes are logarithmic, so that slopes are powers. Each method is measured where "
+    "the quantity on the x axis dominates: compare slopes, not heights.",
 )

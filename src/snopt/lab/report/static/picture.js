@@ -35,10 +35,10 @@ class FlowPicture {
 
   // The picture in words, for those who do not see it.
   description() {
-    const { kind, label, title, points, paths, classes, values } = this.picture;
+    const { kind, label, title, points, paths, classes, values, frames } = this.picture;
     const count = {
       points: `${points.length} points`,
-      paths: `${paths.length} paths over time`,
+      paths: `${paths.length} paths over time${frames.length ? " over their density" : ""}`,
       grid: `density on ${values.length} by ${values[0]?.length} cells`,
     }[kind];
     const sorts = new Set(classes).size;
@@ -110,8 +110,11 @@ class FlowPicture {
   }
 
   paths(pen, side) {
-    const { paths, classes } = this.picture;
-    const place = this.frame(paths.flat(), side);
+    const { paths, classes, frames, extent } = this.picture;
+    const [left, right, bottom, top] = extent;
+    const corners = frames.length ? [[left, bottom], [right, top]] : [];
+    const place = this.frame([...paths.flat(), ...corners], side);
+    if (frames.length) this.cloud(pen, place);
     const heads = paths.map((path) => {
       const reached = this.time * (path.length - 1);
       const k = Math.min(Math.floor(reached), Math.max(path.length - 2, 0));
@@ -120,14 +123,25 @@ class FlowPicture {
       return { trail: [...path.slice(0, k + 1), head].map(place), head: place(head) };
     });
     pen.lineWidth = 1;
-    pen.globalAlpha = paths.length > 100 ? 0.35 : 0.5;
+    pen.globalAlpha = paths.length > 100 ? 0.25 : 0.5;
     heads.forEach(({ trail }, i) => {
       pen.strokeStyle = this.color(classes[i] ?? 0);
       pen.beginPath();
       trail.forEach(([x, y], k) => (k ? pen.lineTo(x, y) : pen.moveTo(x, y)));
       pen.stroke();
     });
-    heads.forEach(({ head }, i) => this.dot(pen, head, classes[i] ?? 0, 2.4));
+    const radius = paths.length > 100 ? 1.7 : 2.4;
+    heads.forEach(({ head }, i) => this.dot(pen, head, classes[i] ?? 0, radius));
+  }
+
+  // The density at this time, in the colour of the page.
+  cloud(pen, place) {
+    const { frames, extent } = this.picture;
+    const rows = frames[Math.round(this.time * (frames.length - 1))];
+    const [[x0, y0], [x1, y1]] = [place([extent[0], extent[3]]), place([extent[1], extent[2]])];
+    const color = getComputedStyle(this.canvas).getPropertyValue("--accent");
+    const rgb = color.match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+    pen.drawImage(cellImage(rows, (value) => [...rgb, 0.7 * value]), x0, y0, x1 - x0, y1 - y0);
   }
 
   dot(pen, [x, y], index, radius) {
@@ -141,19 +155,23 @@ class FlowPicture {
   grid(pen, side) {
     const { values, extent } = this.picture;
     const [low, high] = extentOf(values.flat(), false);
-    const [rows, columns] = [values.length, values[0].length];
-    const cells = new ImageData(columns, rows);
-    values.forEach((row, r) => row.forEach((value, c) => {
-      // The first row is the lowest; images begin at the top.
-      const cell = (rows - 1 - r) * columns + c;
-      cells.data.set(densityColor((value - low) / (high - low)), 4 * cell);
-    }));
-    const small = element("canvas", { width: columns, height: rows });
-    small.getContext("2d").putImageData(cells, 0, 0);
+    const small = cellImage(values, (value) => densityColor((value - low) / (high - low)));
     const aspect = (extent[1] - extent[0]) / (extent[3] - extent[2]);
     const [width, height] = aspect > 1 ? [side, side / aspect] : [side * aspect, side];
     pen.drawImage(small, (side - width) / 2, (side - height) / 2, width, height);
   }
+}
+
+// A pixel per cell. The first row is the lowest; images begin at the top.
+function cellImage(rows, color) {
+  const [height, width] = [rows.length, rows[0].length];
+  const cells = new ImageData(width, height);
+  rows.forEach((row, r) => row.forEach((value, c) => {
+    cells.data.set(color(value), 4 * ((height - 1 - r) * width + c));
+  }));
+  const image = element("canvas", { width, height });
+  image.getContext("2d").putImageData(cells, 0, 0);
+  return image;
 }
 
 function classIndex(k) {
