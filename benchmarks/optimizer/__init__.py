@@ -2,8 +2,8 @@
 
 ``race`` is the main benchmark: eight tasks, a grid of learning rates, one budget of CPU seconds or
 updates for all methods. ``cost`` times an iteration and its parts; ``sensitivity`` varies every
-setting alone; ``scaling`` measures several processes and predicts more; ``curves`` draws the
-README's picture; ``page`` writes the tables of docs/optimizer.md.
+setting alone; ``scaling`` measures several processes and predicts more; ``page`` writes the
+tables of docs/optimizer.md.
 """
 
-COMMANDS = ("race", "cost", "sensitivity", "scaling", "curves", "page")
+COMMANDS = ("race", "cost", "sensitivity", "scaling", "page")

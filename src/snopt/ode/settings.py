@@ -150,6 +150,11 @@ class Settings:
         return self.tableau is None or self.tableau.adaptive
 
     @property
+    def _free(self) -> bool:
+        """Whether only the last requested time is the end of a step."""
+        return self.adaptive and not self.stops
+
+    @property
     def one_step(self) -> bool:
         """Whether fixed steps end at the requested times only."""
         return not (self.adaptive or self.step_size or self.grid_constructor or self.stops)
@@ -180,7 +185,7 @@ class Settings:
             stepper, x0, times,
             controller=self.controller,
             first_step=self.first_step if self.first_step is not None else first_step,
-            stops=grid if grid is not None else self.landing(times),
+            stops=grid if grid is not None or self._free else self.landing(times),
             jumps=self.jumps,
             perturb=self.perturb,
             on_step=on_step,
