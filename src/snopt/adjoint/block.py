@@ -184,18 +184,19 @@ class NeuralODE(ModuleWithNumbers):
     def _solved(self, x: State, t: Tensor | Sequence[float] | None, context: Context,
                 adjoint: Adjoint) -> tuple[list[Tensor], Packing]:  # fmt: skip
         """Solve, and store the step size for the next call."""
-        self.stats = SolveStats()
+        stats = SolveStats()
+        vars(self)["stats"] = stats  # a module is slow to set attributes
         watched = self.training and torch.is_grad_enabled()
         carried = self.number("carried") if self.carry_step else 0.0
         states, packing = differentiable_solve(
             self.field, x, (self.t0, self.horizon) if t is None else t,
             self._settings, adjoint, find_params(self.field, None),
             observer=self.observer if watched else None,
-            stats=self.stats, totals=self.totals,
+            stats=stats, totals=self.totals,
             first_step=carried or None, context=context,
         )  # fmt: skip
         if self.training and self.carry_step and not transforming():
-            self.set_number("carried", self.stats.first_step or carried)
+            self.set_number("carried", stats.first_step or carried)
         return states, packing
 
     def extra_repr(self) -> str:

@@ -40,7 +40,7 @@ from snopt.base.packing import Packing
 from snopt.base.types import real_dtype
 from snopt.ode.runge_kutta import RungeKutta
 from snopt.ode.settings import Settings
-from snopt.ode.step import StageBuffer, StageList, fill, stage_times
+from snopt.ode.step import StageBuffer, StageList, Tolerance, fill, stage_times
 
 #: The tape of a step: its start (a leaf) and its end.
 TapedStep = tuple[Tensor, Tensor]
@@ -52,7 +52,7 @@ class CompiledRungeKutta(RungeKutta):
     def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps) -> None:
         tableau = request.settings.tableau
         assert tableau is not None
-        super().__init__(tableau, request.field, x0, request.settings.tolerance(request.packing))
+        super().__init__(tableau, request.field, x0, steps.tolerance)
         self._request, self._steps = request, steps
         self._taped: TapedStep | None = None
 
@@ -143,6 +143,7 @@ class CompiledSteps:
     limit.
 
     Attributes:
+        tolerance: the tolerance of the steps.
         step: an attempt with a known first slope and without a tape.
         taped: an attempt with its own tape.
         on_tape: an attempt on the caller's tape.
@@ -151,8 +152,8 @@ class CompiledSteps:
     repeats = False
 
     def __init__(self, owner: CompiledCheckpoint, step: StepFunction, pull: PullFunction,
-                 kind: Hashable) -> None:  # fmt: skip
-        self._owner, self._plain, self._kind = owner, step, kind
+                 tolerance: Tolerance, kind: Hashable) -> None:  # fmt: skip
+        self._owner, self._plain, self._kind, self.tolerance = owner, step, kind, tolerance
         self._options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
         self.step, self.taped = self._compiled("step", step), self._compiled("taped", step)
         self.on_tape, self._pull = self._compiled("on_tape", step), self._compiled("pull", pull)
@@ -278,10 +279,11 @@ class CompiledCheckpoint(Adjoint):
         if key not in self._built:
             names = {id(p): name for name, p in self._field.named_parameters()}
             evaluate = pure_field(self._field, packing, [names[id(p)] for p in params])
-            step = step_function(self._field, self._tableau, self._settings, packing)
+            tolerance = self._settings.tolerance(packing)
+            step = step_function(self._field, self._tableau, tolerance, packing)
             pull = pull_function(evaluate, self._tableau)
             kind = (type(self._field), self._tableau.name, layout, *(p.shape for p in params))
-            self._built[key] = CompiledSteps(self, step, pull, kind)
+            self._built[key] = CompiledSteps(self, step, pull, tolerance, kind)
         return self._built[key]
 
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from snopt.base.context import Context, with_context, with_moving
 from snopt.base.packing import Packing
-from snopt.ode.settings import Settings
-from snopt.ode.step import StageList
+from snopt.ode.step import StageList, Tolerance
 from snopt.ode.tableau import Tableau
 
 #: Small fields are limited by the overhead of a call: kernels are called from C++, and loops over
@@ -57,10 +56,9 @@ def pure_field(field: nn.Module, packing: Packing,
     return evaluate
 
 
-def step_function(field: nn.Module, tableau: Tableau, settings: Settings,
+def step_function(field: nn.Module, tableau: Tableau, tolerance: Tolerance,
                   packing: Packing) -> StepFunction:  # fmt: skip
     """Return the attempt of a step as a function; parameters are those of the module."""
-    tolerance = settings.tolerance(packing)
 
     def attempt(x: Tensor, k1: Tensor | None, th: Tensor, context: Context) -> tuple[Tensor, ...]:
         t, h = th[0], th[1]

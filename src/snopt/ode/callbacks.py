@@ -33,8 +33,7 @@ class Callbacks:
             >>> Callbacks.of(lambda t, x: -x, lambda x: x) is None
             True
         """
-        found = {name: _method(func, name + suffix) for name in NAMES}
-        functions = {name: method for name, method in found.items() if method is not None}
+        functions = _attributes(func, suffix)
         return Callbacks(functions, unpack) if functions else None
 
     def call(self, name: str, t: float, x: Tensor, dt: float) -> None:
@@ -47,10 +46,17 @@ class Callbacks:
             method(time, self.unpack(x), step)
 
 
-def _method(func: object, name: str) -> Callable[..., object] | None:
-    """Return an attribute of a field, or None."""
-    if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
+def _attributes(func: object, suffix: str) -> dict[str, Callable[..., object]]:
+    """Return the callbacks that a field has, by name."""
+    kind = type(func)
+    if isinstance(func, nn.Module) and kind.__getattr__ is nn.Module.__getattr__:
         # Modules are slow to raise AttributeError.
-        known = name in vars(func) or name in func._modules or hasattr(type(func), name)
-        return getattr(func, name) if known else None
-    return getattr(func, name, None)
+        own, inner = vars(func), func._modules
+        names = [
+            name for name in NAMES
+            if (full := name + suffix) in own or full in inner or hasattr(kind, full)
+        ]  # fmt: skip
+    else:
+        names = [name for name in NAMES if hasattr(func, name + suffix)]
+    found = {name: getattr(func, name + suffix) for name in names}
+    return {name: method for name, method in found.items() if method is not None}
