@@ -48,10 +48,9 @@ class Callbacks:
 
 def _attributes(func: object, suffix: str) -> dict[str, Callable[..., object]]:
     """Return the callbacks that a field has, by name."""
-    kind = type(func)
-    if isinstance(func, nn.Module) and kind.__getattr__ is nn.Module.__getattr__:
+    if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
         # Modules are slow to raise AttributeError.
-        own, inner = vars(func), func._modules
+        own, inner, kind = vars(func), func._modules, type(func)
         names = [
             name for name in NAMES
             if (full := name + suffix) in own or full in inner or hasattr(kind, full)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-__all__ = ["averaged_step_", "forget_average", "move_", "share_and_lr"]
+__all__ = [
+    "averaged_step_", "forget_average", "hide_averages", "move_", "refuse_averages",
+    "share_and_lr", "show_averages",
+]  # fmt: skip
 
 #: Number of warm-up steps of the learning rate.
 WARM_UP = 20
@@ -101,3 +105,38 @@ def forget_average(param: Tensor, state: dict[str, Any]) -> None:
     if "fast" in state:
         state["fast"].copy_(param)
         state["count"], state["averaged"] = 0, 0.0
+
+
+def show_averages(groups: Iterable[Mapping[str, Any]], states: Mapping[Tensor, Any]) -> None:
+    """Replace the parameters y by the averages x, and keep y in the states.
+
+        x = y - (1 - β) / β (z - y)
+
+    Args:
+        groups: parameter groups. With ``momentum`` β = 0, y is z, and x is not known: such a group
+            does not change.
+        states: the state of each parameter.
+    """
+    for group in groups:
+        beta = group["momentum"]
+        for param in group["params"]:
+            state = states.get(param, {})
+            if beta and "fast" in state and "point" not in state:
+                state["point"] = param.detach().clone()
+                param.lerp_(state["fast"], 1 - 1 / beta)
+
+
+def hide_averages(states: Mapping[Tensor, Any]) -> None:
+    """Undo :func:`show_averages` exactly."""
+    for param, state in states.items():
+        if "point" in state:
+            param.copy_(state.pop("point"))
+
+
+def refuse_averages(states: Mapping[Tensor, Any]) -> None:
+    """Raise RuntimeError if parameters hold their averages."""
+    if any("point" in state for state in states.values()):
+        raise RuntimeError(
+            "optimizer.eval() has put averaged weights into the model, so this gradient does not "
+            "belong to the weights for training; call optimizer.train() before the forward pass"
+        )

@@ -20,7 +20,7 @@ from snopt.kronecker import (
     Slot,
 )
 from snopt.optim.agreement import all_ranks_ok
-from snopt.optim.averaging import move_
+from snopt.optim.averaging import hide_averages, move_, refuse_averages, show_averages
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step, plain_direction
@@ -41,7 +41,7 @@ class SNOpt(torch.optim.Optimizer):
     The default rule is related to EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and SOAP
     (Vyas et al. 2024). The difference is the basis: it comes from curvature that is integrated
     along the path of each solve. Steps are averaged (Defazio et al. 2024), so no schedule is
-    needed. The paper's rule is ``rule="amortized"``.
+    needed; :meth:`eval` shows the average. The paper's rule is ``rule="amortized"``.
 
     The training loop does not change: ``zero_grad``, forward, ``backward``, ``step``. On refresh
     iterations the backward pass also integrates the Kronecker factors of every covered layer
@@ -127,13 +127,9 @@ class SNOpt(torch.optim.Optimizer):
         self.next_refresh, self.seen = 0, Seen()
         self._recorder: KroneckerRecorder | None = None
         given = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "damping": damping,
-            "decay": decay,
-            "fallback_lr": fallback_lr,
-        }
+            "lr": lr, "momentum": momentum, "weight_decay": weight_decay, "damping": damping,
+            "decay": decay, "fallback_lr": fallback_lr,
+        }  # fmt: skip
         named = self.model.named_parameters() if params is None else params
         super().__init__(named, group_defaults(rule, given))
         self._attach()
@@ -192,11 +188,7 @@ class SNOpt(torch.optim.Optimizer):
         return summarise(self.model, recorder, self._group_of, self.config, lost)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters, for example of layers that were frozen so far.
-
-        Args:
-            param_group: as for any torch optimizer.
-        """
+        """Add a group of parameters, for example of layers that were frozen so far."""
         super().add_param_group(with_names(self.model, self.param_groups, param_group))
         if self._recorder is not None:
             self._attach()
@@ -233,11 +225,24 @@ class SNOpt(torch.optim.Optimizer):
         return loss
 
     @torch.no_grad()
+    def eval(self) -> None:
+        """Put the averaged weights into the model, to evaluate or save it; see :meth:`train`.
+
+        The rule ``adam`` computes gradients near the average of its steps. The average itself
+        usually has the lower loss. Other rules do not average, and nothing changes.
+        """
+        show_averages(self.param_groups, self.state)
+
+    @torch.no_grad()
+    def train(self) -> None:
+        """Return to the weights for training, after :meth:`eval`, exactly as they were."""
+        hide_averages(self.state)
+
+    @torch.no_grad()
     def precondition_(self) -> None:
         """Replace the gradients of covered parameters by their directions, and update nothing.
 
-        Use it with another optimizer: call it between ``backward`` and the ``step`` of that
-        optimizer, and do not call :meth:`step`.
+        For use with another optimizer, between ``backward`` and that optimizer's ``step``.
         """
         if self._begin(None):
             for i in range(len(self.param_groups)):
@@ -250,6 +255,7 @@ class SNOpt(torch.optim.Optimizer):
     def _begin(self, loss: object) -> bool:
         """Check the gradients and refresh the factors if due; return False to skip the update."""
         self._watch.check()
+        refuse_averages(self.state)
         gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
         if not all_ranks_ok(all_finite(gradients, loss)):
             self.recorder.disarm()
@@ -294,14 +300,12 @@ class SNOpt(torch.optim.Optimizer):
         # Convert the gradient of a sum, averaged over processes, to that of the mean.
         summed = self.config.curvature.reduction == "sum"
         return Hyper(
-            self.config.rule,
-            momentum=float(group["momentum"]),
-            decay=float(group["decay"]),
+            self.config.rule, float(group["momentum"]), float(group["decay"]),
             damping=float(group["damping"]) * (1.0 if adam else self.guard.caution),
             weight_decay=0.0 if adam else float(group["weight_decay"]),
             batch_size=self.batch_size,
             scale=world_size() / self.batch_size if summed else 1.0,
-        )
+        )  # fmt: skip
 
     def _lr(self, group: Mapping[str, Any]) -> float:
         # Damping does not shorten Adam's steps, so caution divides the learning rate.
@@ -345,6 +349,7 @@ class SNOpt(torch.optim.Optimizer):
         """
         self.recorder.disarm()
         self._arm()
+        self.train()
         return self.guard.roll_back(self.state)
 
     @property
@@ -356,24 +361,16 @@ class SNOpt(torch.optim.Optimizer):
         """Return the state: tensors and plain numbers, which ``weights_only=True`` can load."""
         state: dict[str, Any] = super().state_dict()
         state["snopt"] = {
-            "version": STATE_VERSION,
-            "rule": self.config.rule,
-            "conv": self.config.curvature.conv,
-            "batch_size": self.batch_size,
-            "next_refresh": self.next_refresh,
-            "caution": self.guard.caution,
-            "seen": self.seen.as_dict(),
-            "counts": self.counts.as_dict(),
-        }
+            "version": STATE_VERSION, "rule": self.config.rule,
+            "conv": self.config.curvature.conv, "batch_size": self.batch_size,
+            "next_refresh": self.next_refresh, "caution": self.guard.caution,
+            "seen": self.seen.as_dict(), "counts": self.counts.as_dict(),
+        }  # fmt: skip
         return state
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; training continues as if uninterrupted.
-
-        Args:
-            state_dict: from :meth:`state_dict`, on any device.
-        """
+        """Restore a state from any device; training continues as if uninterrupted."""
         extra = checked_extra(state_dict, self.config)
         state_dict = in_our_order(state_dict, self.param_groups)
         super().load_state_dict(state_dict)

@@ -19,7 +19,15 @@ from snopt.lab.train.folder import FORMAT, FolderLock, now, write_json
 from snopt.lab.train.parallel import World, join, loss_function, stop_requests, traffic
 from snopt.lab.train.record import Record
 from snopt.lab.train.seeding import Order, isolated, rng_state, seed_all
-from snopt.lab.train.step import Meter, Update, advice, evaluate, evaluations, to_device
+from snopt.lab.train.step import (
+    Meter,
+    Update,
+    advice,
+    evaluate,
+    evaluations,
+    to_device,
+    weights_for,
+)
 from snopt.lab.train.task import (
     Listener,
     Outcome,
@@ -192,6 +200,7 @@ class Run:
         meter = Meter(parts.model, world.device)
         rate = parts.optimizers[0].param_groups[0]
         parts.model.train()
+        weights_for("train", parts)
         if progress.evaluated is None:
             self.evaluate("valid")
         update.bound(progress.most_evaluations())
@@ -225,6 +234,7 @@ class Run:
         examples, config, iteration = self.splits[split], self.config, self.progress.iteration
         if examples is None or len(examples) == 0:
             return
+        weights_for("eval", self.parts)
         metrics = evaluate(
             self.task, self.parts.model, examples,
             batch_size=config.eval_batch_size, seed=config.seed, world=self.world,
@@ -238,6 +248,7 @@ class Run:
             state = {"format": FORMAT, "run": self.identity, "iteration": iteration}
             state |= {"metrics": metrics, "model": self.parts.model.state_dict()}
             save_checkpoint(self.lock.folder, iteration, state, keep=1, sort="best")
+        weights_for("train", self.parts)
 
     def save(self) -> None:
         """Write a checkpoint, unless this iteration already has one."""
@@ -299,6 +310,7 @@ class Run:
             self.save()
         if complete:
             self.evaluate("test")
+            weights_for("eval", self.parts)  # the caller gets the model that was evaluated
             self._draw()
         message = self._message(status)
         extra: dict[str, Any] = {}

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -270,6 +270,14 @@ class Meter:
             return round(int(line.split()[1]) / 2**10, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def weights_for(mode: Literal["train", "eval"], parts: Parts) -> None:
+    """Let schedule-free optimizers exchange weights for training and averaged weights."""
+    for optimizer in parts.optimizers:
+        exchange = getattr(optimizer, mode, None)
+        if callable(exchange):
+            exchange()
 
 
 def evaluate(
