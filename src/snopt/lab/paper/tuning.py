@@ -3,11 +3,14 @@
 At scale ``cpu`` by successive halving: five learning rates make a tenth of the updates; the two
 best ones, each constant and with a cosine schedule, make a quarter; the best of these four is
 chosen. All use a seed that no table reports, and the validation metric at the end decides.
+Accuracies within one standard error of the best are equal; then CPU seconds decide, because a rate
+that makes the field stiff in a short run makes it stiffer in a long one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, cast
@@ -16,8 +19,9 @@ from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.optimizers import find, grid
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import Training
-from snopt.lab.paper.scales import CUTS, TUNING_SEED, configuration
+from snopt.lab.paper.scales import CUTS, TUNING_SEED, VALID_EXAMPLES, configuration
 from snopt.lab.recipes.run import evaluations
+from snopt.lab.report.read import read_run
 
 SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_trajectories")
 STIFF = 5e-2
@@ -118,9 +122,23 @@ def tuned(
     if waiting:
         return config, waiting
     finalists = jobs[len(points(task, optimizer, space.scale)) :]
-    best = max(finalists, key=_goodness).config.optimizer
+    best = _chosen(finalists).config.optimizer
     cosine = None if best.cosine is None else config.train.iterations
     return replace(config, optimizer=replace(best, cosine=cosine)), ()
+
+
+def _chosen(jobs: Sequence[Training]) -> Training:
+    """Return the best run; among accuracies that are equal up to their error, the cheapest one."""
+    top = max(jobs, key=_goodness)
+    best = final(top)
+    if top.config.mode != "max" or math.isnan(best):
+        return top
+    error = math.sqrt(best * (1 - best) / VALID_EXAMPLES)
+    return min((job for job in jobs if final(job) >= best - error), key=_cpu_seconds)
+
+
+def _cpu_seconds(job: Training) -> float:
+    return float(read_run(job.folder).records.steps.table("cpu_seconds")[-1, 2])
 
 
 def final(job: Training, metric: str = "") -> float:
