@@ -147,7 +147,9 @@ def view_of(
 
 
 def check_view(module: nn.Module, *inputs: Any) -> None:
-    """Check that a layer's views satisfy dL/dW = Σ g zᵀ and that unpacking undoes packing.
+    r"""Check that a layer's views have the right gradient and that unpacking undoes packing.
+
+    The right gradient of the weights is :math:`\sum g z^\top`, as autograd computes it.
 
     Args:
         module: a layer, preferably in double precision.

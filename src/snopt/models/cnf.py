@@ -159,7 +159,7 @@ class CNF(nn.Module):
     def forward(
         self, x: Tensor, *, divergence: str | None = None, costs: bool = False
     ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Costs]:
-        """Map points from the data density to the normal density.
+        r"""Map points from the data density to the normal density.
 
         Args:
             x: points, (batch, dim).
@@ -167,12 +167,17 @@ class CNF(nn.Module):
             costs: also measure the regularisers.
 
         Returns:
-            z and log abs det ∂z/∂x, (batch); with ``costs``, also a :class:`Costs`.
+            z and :math:`\log \lvert \det \partial z / \partial x \rvert`, (batch); with ``costs``,
+            also a :class:`Costs`.
         """
         return self._through(x, divergence, costs=costs, back=False)
 
     def inverse(self, z: Tensor, *, divergence: str | None = None) -> tuple[Tensor, Tensor]:
-        """Map points back to the data density; return x and log abs det ∂x/∂z, (batch)."""
+        r"""Map points back to the data density.
+
+        Returns:
+            x and :math:`\log \lvert \det \partial x / \partial z \rvert`, (batch).
+        """
         return self._through(z, divergence, costs=False, back=True)  # type: ignore[return-value]
 
     def log_prob(self, x: Tensor, *, divergence: str | None = None) -> Tensor:

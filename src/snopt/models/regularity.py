@@ -19,11 +19,11 @@ from snopt.ode.norms import Seminorm
 
 
 class Regularity(NamedTuple):
-    """Means over a batch.
+    r"""Means over a batch.
 
     Attributes:
-        kinetic: integral of ‖F‖².
-        jacobian: integral of ‖∂F/∂x‖², squared Frobenius norm.
+        kinetic: :math:`\int \lVert F \rVert^2 dt`.
+        jacobian: :math:`\int \lVert \partial F / \partial x \rVert^2 dt`, squared Frobenius norm.
     """
 
     kinetic: float

@@ -36,24 +36,24 @@ __all__ = ["SNOpt"]
 
 
 class SNOpt(torch.optim.Optimizer):
-    """Second-order Neural ODE optimizer: schedule-free Adam in the eigenbasis of Kronecker factors.
+    r"""Second-order Neural ODE optimizer: schedule-free Adam in the basis of Kronecker factors.
 
     The default rule is related to EKFAC (George et al. 2018), Shampoo (Gupta et al. 2018) and SOAP
     (Vyas et al. 2024). The difference is the basis: it comes from curvature that is integrated
     along the path of each solve. Steps are averaged (Defazio et al. 2024), so no schedule is
     needed; :meth:`eval` shows the average. The paper's rule is ``rule="amortized"``.
 
-    The training loop does not change: ``zero_grad``, forward, ``backward``, ``step``. On refresh
-    iterations the backward pass also integrates the Kronecker factors of every covered layer
-    (Algorithm 1, lines 4 to 9); ``step`` then updates the eigenbases. On every iteration the
+    On refresh iterations the backward pass also integrates the Kronecker factors of every covered
+    layer (Algorithm 1, lines 4 to 9); ``step`` then updates the eigenbases. On every iteration the
     gradient is rotated into the eigenbasis, scaled, and rotated back.
 
     =============  ==========================================================================
     rule           in the eigenbasis
     =============  ==========================================================================
-    ``adam``       Adam's scaling, X ← X / (√v + ε), and averaging instead of momentum
-    ``amortized``  Algorithm 2: S* ← α S* + (1-α) N X², X ← X / (S* + ε), batch size N
-    ``kronecker``  eq. ``tik-reg``: X ← X / (Σ_A ⊗ Σ_B + ε), without amortisation
+    ``adam``       :math:`X \leftarrow X / (\sqrt v + \varepsilon)`, averaging instead of momentum
+    ``amortized``  Algorithm 2: :math:`S^* \leftarrow \alpha S^* + (1 - \alpha) N X^2`,
+                   :math:`X \leftarrow X / (S^* + \varepsilon)`, for a batch of N
+    ``kronecker``  (35): :math:`X \leftarrow X / (\Sigma_A \otimes \Sigma_B + \varepsilon)`
     =============  ==========================================================================
 
     Linear layers, convolutions (also weight- and spectral-normalised) and attention are covered,
