@@ -32,10 +32,12 @@ def classifier(pixels, width=16):
 
 
 @torch.no_grad()
-def accuracy(model, data):
+def accuracy(model, optimizer, data):
     model.eval()
+    optimizer.eval()  # the average of the steps
     right = sum((model(batch.x).argmax(1) == batch.y).sum() for batch in data.batches(500))
     model.train()
+    optimizer.train()
     return float(right) / len(data)
 
 
@@ -59,7 +61,7 @@ def main(iterations=100, batch_size=128):
         loss.backward()
         optimizer.step()
         if iteration % 20 == 0:
-            reached.append(accuracy(model, test))
+            reached.append(accuracy(model, optimizer, test))
             print(f"iteration {iteration:3d}  loss {loss.item():.3f}  test {reached[-1]:.1%}")
     return reached
 

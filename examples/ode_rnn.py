@@ -39,6 +39,7 @@ def main(iterations=80, batch_size=128):
             print(f"iteration {iteration:3d}  loss {loss.item():.3f}")
     test = splits.test.tensors
     x, times = observe(test)
+    optimizer.eval()  # the average of the steps
     with torch.no_grad():
         right = (model.eval()(x, times=times).argmax(1) == test.y).float().mean().item()
     print(f"test accuracy {right:.1%}")
