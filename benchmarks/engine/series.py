@@ -18,14 +18,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.engine.contenders import BASELINE, SETTLING
-from benchmarks.files import RESULTS, environment, write
+from benchmarks.engine.fields import amplify
+from benchmarks.files import RESULTS, save
 from snopt.lab.paper.timing import interleave, ratios, summary
 from snopt.models.ode_rnn import ODERNN, observe
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
 TOLERANCE = 1e-3
 GAIN = 1.5
-GOALS = {"snopt": 0.3, "snopt_compiled": 0.15}
+OURS = ("snopt", "snopt_compiled")
 
 
 class TorchdiffeqRNN(ODERNN):
@@ -48,10 +49,7 @@ def model(name: str) -> ODERNN:
     made = kind(
         CHANNELS, CLASSES, HIDDEN, rtol=TOLERANCE, atol=TOLERANCE, compile=name.endswith("compiled")
     )
-    with torch.no_grad():
-        for key, parameter in made.block.field.named_parameters():
-            if key.endswith("weight"):
-                parameter.mul_(GAIN)
+    amplify(made.block.field, GAIN)
     return made
 
 
@@ -90,7 +88,7 @@ class Trial:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--repeats", type=int, default=11, help="rounds of timing")
-    parser.add_argument("--contenders", nargs="+", default=list(GOALS), choices=GOALS)
+    parser.add_argument("--contenders", nargs="+", default=OURS, choices=OURS)
     parser.add_argument("--out", type=Path, default=RESULTS / "ode_rnn_series.json")
 
 
@@ -103,12 +101,7 @@ def main(chosen: argparse.Namespace) -> None:
     found = {}
     for name, trial in trials.items():
         seconds, ratio = summary(times[name]), summary(ratios(times, name, BASELINE))
-        found[name] = {
-            "seconds": seconds,
-            "ratio": ratio,
-            "goal": GOALS.get(name),
-            "last_loss": trial.loss,
-        }
+        found[name] = {"seconds": seconds, "ratio": ratio, "last_loss": trial.loss}
         print(f"{name:20} {seconds['median']:.4f} s   {ratio['median']:.3f} of {BASELINE}")
     result = {
         "data": source,
@@ -117,6 +110,5 @@ def main(chosen: argparse.Namespace) -> None:
         "gain": GAIN,
         "rounds": chosen.repeats,
         "contenders": found,
-        "environment": environment(),
     }
-    write(chosen.out, result)
+    save(chosen.out, result)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.files import DOCS, RESULTS, put, read
+from benchmarks.files import DOCS, RESULTS, put, read, spread
 from snopt.lab.table import markdown
 
 NAMES = {
@@ -57,29 +56,15 @@ def _means(curves: list[Any], key: str, where: range, digits: int) -> list[str]:
 
 def cost() -> str:
     """Tabulate workloads and engines: medians and quartiles of ratios, peak memory."""
-    head = [
-        "workload",
-        "engine",
-        *(key.replace("_over_", " / ") for key in RATIOS),
-        "memory / adam",
-    ]
+    names = [key.replace("_over_", " / ") for key in RATIOS]
     rows = []
     for path in sorted(RESULTS.glob("optimizer_cost_*.json")):
         for case, found in read(path)["cases"].items():
             used = found.get("megabytes")
             memory = f"{used['refresh'] / used['adam']:.2f}" if used else "-"
-            ratios = [_ratio(found[key]) for key in RATIOS]
+            ratios = [spread(found[key]) for key in RATIOS]
             rows.append([case, f"`{found['engine'].partition('_')[2]}`", *ratios, memory])
-    return markdown(head, rows)
-
-
-def _ratio(value: dict[str, Any]) -> str:
-    return f"{value['median']:.2f} ({value['lower']:.2f}-{value['upper']:.2f})"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    parser.add_argument("--page", type=Path, default=DOCS / "optimizer.md")
+    return markdown(["workload", "engine", *names, "memory / adam"], rows)
 
 
 def main(chosen: argparse.Namespace) -> None:
@@ -89,4 +74,4 @@ def main(chosen: argparse.Namespace) -> None:
         "digits": learning("digits", "loss", 4),
         "cost": cost(),
     }
-    put(chosen.page, tables)
+    put(DOCS / "optimizer.md", tables)

@@ -23,14 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
-from snopt.lab.paper.curves import clean, legend
+from snopt.lab.optimizers.registry import PALETTE
+from snopt.lab.paper.curves import clean, legend, plot
 from snopt.lab.paper.items.horizon import PENALTIES
 from snopt.lab.recipes import recipe
 from snopt.lab.recipes import run as train
 from snopt.lab.report.read import read_run
 from snopt.lab.table import markdown
+from snopt.lab.train.folder import write_json
 
 ARMS: dict[str, HorizonPolicy] = {
     "fixed": "fixed", "feedback": "feedback", "gradient": "gradient", "defaults": "feedback",
@@ -153,12 +155,11 @@ def draw(figure: Any, results: list[dict[str, Any]]) -> None:
     axes = figure.subplots(len(groups), len(PANELS), squeeze=False)
     for row, (title, runs) in zip(axes, groups.items(), strict=True):
         for axis, (key, name) in zip(row, PANELS.items(), strict=True):
-            for arm, curve in runs[0]["arms"].items():
+            for arm, color in zip(ARMS, PALETTE[::2], strict=True):
                 values = np.array([[p[key] for p in run["arms"][arm]] for run in runs])
-                at = [p["iteration"] for p in curve]
-                (line,) = axis.plot(at, values.mean(0), label=arm, lw=1.4)
-                low, high = values.min(0), values.max(0)
-                axis.fill_between(at, low, high, color=line.get_color(), alpha=0.15, lw=0)
+                found = {"mean": values.mean(0), "below": values.min(0), "above": values.max(0)}
+                found["iteration"] = [p["iteration"] for p in runs[0]["arms"][arm]]
+                plot(axis, found, "iteration", color=color, label=arm)
             clean(axis, "iteration", name, title if axis is row[0] else "")
     legend(figure, len(ARMS), "lower")
 
@@ -214,4 +215,4 @@ def main(chosen: argparse.Namespace) -> None:
         result, key = run(task, start, seed, chosen), (task, start, seed)
         kept = [r for r in kept if (r["task"], r["start"], r["seed"]) != key]
         kept.append(result)
-        write(chosen.out, {"runs": kept})
+        write_json(chosen.out, {"runs": kept})
