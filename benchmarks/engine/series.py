@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn import functional
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.engine.fields import amplify
 from benchmarks.files import RESULTS, save
+from benchmarks.optimizer.cost import iteration
 from snopt.lab.paper.timing import interleave, ratios, summary
 from snopt.models.ode_rnn import ODERNN, observe
 
@@ -67,22 +69,8 @@ def series() -> tuple[str, Tensor, Tensor | None, Tensor]:
     return "random", x, None, torch.randint(CLASSES, (BATCH,), generator=draw)
 
 
-class Trial:
-    """One contender, training on one batch."""
-
-    def __init__(self, name: str, x: Tensor, lengths: Tensor | None, y: Tensor) -> None:
-        self.model = model(name)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        self.x, self.lengths, self.y = x, lengths, y
-        self.loss = float("nan")
-
-    def run(self) -> None:
-        """Run one Adam iteration."""
-        self.optimizer.zero_grad()
-        loss = functional.cross_entropy(self.model(self.x, lengths=self.lengths), self.y)
-        loss.backward()
-        self.optimizer.step()
-        self.loss = loss.item()
+def _loss(made: ODERNN, x: Tensor, lengths: Tensor | None, y: Tensor) -> Tensor:
+    return functional.cross_entropy(made(x, lengths=lengths), y)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,18 +83,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(chosen: argparse.Namespace) -> None:
     """Time all contenders in interleaved rounds and write the result."""
     source, *batch = series()
-    trials = {name: Trial(name, *batch) for name in (BASELINE, *chosen.contenders)}
-    runs = {name: trial.run for name, trial in trials.items()}
+    x, lengths, y = batch
+    runs = {}
+    for name in (BASELINE, *chosen.contenders):
+        made = model(name)
+        loss = partial(_loss, made, x, lengths, y)
+        runs[name] = iteration(loss, torch.optim.Adam(made.parameters(), lr=1e-3))
     times = interleave(runs, chosen.repeats, SETTLING)
     found = {}
-    for name, trial in trials.items():
+    for name in runs:
         seconds, ratio = summary(times[name]), summary(ratios(times, name, BASELINE))
-        found[name] = {"seconds": seconds, "ratio": ratio, "last_loss": trial.loss}
+        found[name] = {"seconds": seconds, "ratio": ratio}
         print(f"{name:20} {seconds['median']:.4f} s   {ratio['median']:.3f} of {BASELINE}")
     result = {
         "data": source,
-        "shape": list(batch[0].shape),
-        "steps": LENGTH if batch[1] is None else int(batch[1].max()),
+        "shape": list(x.shape),
+        "steps": LENGTH if lengths is None else int(lengths.max()),
         "gain": GAIN,
         "rounds": chosen.repeats,
         "contenders": found,

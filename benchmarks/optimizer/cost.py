@@ -45,7 +45,11 @@ class Trained(nn.Module):
         return self.workload(self.flow, self.workload.inputs)
 
 
-def iteration(model: nn.Module, optimizer: Any, before: Run = lambda: None) -> Run:
+def iteration(
+    model: Callable[[], Tensor], optimizer: Any, before: Callable[[], object] = lambda: None
+) -> Run:
+    """Return an iteration of a model that returns its loss."""
+
     def run() -> None:
         before()
         optimizer.zero_grad()

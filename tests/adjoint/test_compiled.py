@@ -10,7 +10,7 @@ from torch import nn
 
 import snopt
 from snopt.base.errors import InvalidOption
-from tests.problems import TanhField
+from tests.problems import Count, TanhField
 
 
 class Field(nn.Module):
@@ -181,13 +181,6 @@ def test_compiled_serves_many_times_and_observers():
 
 @pytest.mark.usefixtures("traced")
 def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observed():
-    class Nodes:
-        quadrature = snopt.PerStep(2)
-        told = 0
-
-        def observe(self, t, weight, x, Q_x):
-            self.told += 1
-
     def solve_of(state):  # a block's output is a copy of what the solve returned
         return state.grad_fn.next_functions[0][0]
 
@@ -205,7 +198,7 @@ def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observe
     plain, node = iteration(compiled)
     assert compiled.stats.accepted == 1
     assert "_Checkpoint" not in node.name()
-    compiled.observer = Nodes()
+    compiled.observer = Count()
     observed, node = iteration(compiled)
     assert "_Checkpoint" in node.name()
     assert compiled.observer.told == 3 * 2
