@@ -302,9 +302,8 @@ def test_times_may_be_integers():
         assert snopt.odeint(block.field, x, t).shape == (3, 2, 3)
 
 
-def test_a_compiled_block_is_picklable_after_use(monkeypatch):
-    compile_as = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **_: compile_as(f, backend="eager"))
+@pytest.mark.usefixtures("traced")
+def test_a_compiled_block_is_picklable_after_use():
     block, x = snopt.NeuralODE(TanhField(), compile=True), torch.randn(2, 3, dtype=torch.float64)
     out = block(x)
     out.sum().backward()

@@ -181,13 +181,6 @@ def test_an_observer_may_draw_random_numbers_of_its_own():
     assert not torch.equal(first.drawn, second.drawn)
 
 
-@pytest.fixture
-def traced(monkeypatch):
-    torch.compiler.reset()
-    quick = functools.partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr("snopt.adjoint.compiled.torch.compile", quick)
-
-
 def training_step(block, x):
     torch.manual_seed(5)
     out = block(x)

@@ -11,6 +11,7 @@ from tests.optim.problems import image_batch, mixed_model
 from tests.processes import both
 
 STEPS = 5
+RULES = ("adam", "amortized")
 
 
 def run(model, optimizer, part):
@@ -33,10 +34,18 @@ def counted(name, calls):
     return call
 
 
-def work(rank, rule):
+def work(rank):
     calls = {}
     distributed.all_reduce = counted("all_reduce", calls)
     distributed.broadcast = counted("broadcast", calls)
+    found = {}
+    for rule in RULES:
+        calls.clear()
+        found[rule] = trained(rank, rule) | {"calls": dict(calls)}
+    return found
+
+
+def trained(rank, rule):
     inner = mixed_model().double()
     model = DistributedDataParallel(inner)
     optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
@@ -47,13 +56,18 @@ def work(rank, rule):
         "A": {name: factors[name].A for name in factors},
         "B": {name: factors[name].B for name in factors},
         "batch_size": optimizer.batch_size,
-        "calls": calls,
     }
 
 
-@pytest.mark.parametrize("rule", ["adam", "amortized"])
-def test_two_processes_equal_one_on_the_joined_batch(rule):
-    first, second = both(work, rule)
+@pytest.fixture(scope="module")
+def ranks():
+    """What two processes found."""
+    return both(work)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_two_processes_equal_one_on_the_joined_batch(rule, ranks):
+    first, second = (found[rule] for found in ranks)
     model = mixed_model().double()
     optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
     run(model, optimizer, slice(None))
