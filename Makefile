@@ -61,7 +61,7 @@ format: $(VENV)/.installed  ## lay the code out and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed  ## measure against torchdiffeq, then plot
+bench: $(VENV)/.installed  ## measure against torchdiffeq, write the tables
 	$(BIN)/python -m benchmarks.engine measure
 	$(BIN)/python -m benchmarks.engine memory
 	$(BIN)/python -m benchmarks.engine page

@@ -1,7 +1,7 @@
 """The command lines ``python -m benchmarks.GROUP [COMMAND] [flags]``.
 
 A group lists its commands in ``COMMANDS``, the default first. Each is a module of the group, with
-``arguments(parser)`` and ``main(chosen)``, and is imported only when it is used.
+``main(chosen)`` and, if it has flags, ``arguments(parser)``. It is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def parse(group: str, words: Sequence[str]) -> tuple[ModuleType, argparse.Namesp
         epilog=f"Commands of {group}: {', '.join(names)}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module.arguments(parser)
+    if hasattr(module, "arguments"):
+        module.arguments(parser)
     return module, parser.parse_args(list(words[named:]))
 
 

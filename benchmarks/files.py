@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 
 from snopt.lab.table import markdown
 from snopt.lab.train.folder import environment as run_environment
-from snopt.lab.train.folder import write_json
+from snopt.lab.train.folder import package_version, write_json
 
 ROOT = Path(__file__).parent
 RESULTS, DOCS = ROOT / "results", ROOT.parent / "docs"
@@ -31,28 +30,36 @@ def read(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
-def write(file: Path, found: Mapping[str, Any]) -> None:
-    """Write a file of results."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, found)
+def save(file: Path, found: Mapping[str, Any]) -> None:
+    """Write a file of results, with the environment."""
+    write_json(file, {**found, "environment": environment()})
+
+
+def keep(file: Path, found: Mapping[str, Any], *place: str) -> None:
+    """Put results, with the environment, into a place of a file; the rest of the file stays.
+
+    Args:
+        file: the file of results; created if it does not exist.
+        found: the results.
+        place: the keys, from the outermost to the innermost.
+    """
+    kept = inner = read(file)
+    for key in place[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[place[-1]] = {**found, "environment": environment()}
+    write_json(file, kept)
 
 
 def environment() -> dict[str, Any]:
     """Describe the environment of this process, with the processor and the peers."""
     found = run_environment(torch.device("cpu"), processes=1)
-    packages = {**found["packages"], **{name: _installed(name) for name in PEERS}}
+    packages = {**found["packages"], **{name: package_version(name) for name in PEERS}}
     return {
-        **{key: found[key] for key in ("started", "python", "platform", "cores", "threads")},
+        "date": found["started"],
+        **{key: found[key] for key in ("python", "platform", "cores", "threads")},
         "processor": _processor(),
         "packages": {name: number for name, number in packages.items() if number},
     }
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

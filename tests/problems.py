@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+import snopt
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -88,3 +90,35 @@ class PairField(nn.Module):
         x, (y, z) = state
         out = self.net(t, torch.cat([x, y], dim=-1))
         return out[..., :2], (out[..., 2:], (x * y).sum(-1) - z)
+
+
+class LayerField(nn.Module):
+    """tanh of one linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, t: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x))
+
+
+class Residual(nn.Module):
+    """One Euler step of length one, written out."""
+
+    def __init__(self, field: nn.Module) -> None:
+        super().__init__()
+        self.field = field
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.field(torch.zeros((), dtype=x.dtype), x)
+
+
+class Count:
+    """An observer that counts what it is told."""
+
+    quadrature = snopt.PerStep(2)
+    told = 0
+
+    def observe(self, t: Tensor, weight: Tensor, x: Tensor, Q_x: Tensor) -> None:
+        self.told += 1

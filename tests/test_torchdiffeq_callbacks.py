@@ -108,6 +108,7 @@ def test_every_adjoint_tells_the_steps_of_its_solve(adjoint):
     assert len(field.of(STEP)) == stats.accepted + stats.rejected
 
 
+@pytest.mark.usefixtures("traced")
 def test_the_block_tells_too_also_compiled():
     counts = []
     for compile in (False, True):

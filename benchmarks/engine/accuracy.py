@@ -12,7 +12,6 @@ References take minutes. They are kept in ``benchmarks/.reference``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,7 +20,7 @@ import torchdiffeq
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.engine.cases import CASES, Flow, Workload, build
+from benchmarks.engine.cases import CASES, Flow, Gradients, Workload, build
 from benchmarks.files import ROOT
 
 KEPT = ROOT / ".reference"
@@ -59,15 +58,6 @@ RECIPES = {
     "cnf_gas": Recipe(_adaptive(1e-10), _adaptive(1e-9), chunk=250),
 }
 
-Gradients = dict[str, Tensor]
-"""Two flat tensors: ``parameters`` of the field, and ``inputs`` of the model."""
-
-
-def gradients(parameters: Iterable[Tensor], inputs: Tensor) -> Gradients:
-    """Collect the gradients of a backward pass in float64."""
-    flat = torch.cat([p.grad.double().flatten() for p in parameters])
-    return {"parameters": flat, "inputs": inputs.grad.double()}
-
 
 def relative_errors(found: Gradients, exact: Gradients) -> dict[str, float]:
     """Return ``|found - exact| / |exact|`` for the parameters and for the inputs."""
@@ -98,7 +88,7 @@ def _in_chunks(case: str, solver: dict[str, object]) -> Gradients:
         part = whole.part(start, recipe.chunk)
         inputs = part.inputs.clone().requires_grad_()
         part(_flow(part, solver, recipe.segments), inputs).backward()
-        parts.append(gradients(part.field.parameters(), inputs))
+        parts.append(part.gradients(inputs))
     axis = whole.sample_axes["inputs"]
     return {
         "parameters": sum(part["parameters"] for part in parts),

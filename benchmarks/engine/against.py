@@ -16,18 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import snopt
-from benchmarks.files import ROOT
+from benchmarks.engine.worker import WORKLOADS
+from benchmarks.files import ROOT, spread
 from snopt.lab.paper.timing import ratios, summary
 
 OURS, THEIRS = "here", "there"
-VARIANTS = {
-    "image": ("image",),
-    "ode_rnn": ("ode_rnn", "ode_rnn_compiled"),
-    "cnf_miniboone": ("cnf_miniboone_small",),
-    "cnf_miniboone_small": ("cnf_miniboone_small",),
-    "cnf_gas": ("cnf_gas",),
-}
-"""The worker's workloads by the case they belong to."""
 
 
 class Tree:
@@ -74,7 +67,7 @@ class Tree:
 
 
 def compare(source: Path, cases: Iterable[str], repeats: int) -> dict[str, Any]:
-    """Time this tree over another one, workload by workload.
+    """Time this tree over another one on the workloads whose names begin with those of the cases.
 
     Returns:
         For each workload the first answers of both trees, the CPU seconds of both and their ratio
@@ -83,11 +76,8 @@ def compare(source: Path, cases: Iterable[str], repeats: int) -> dict[str, Any]:
     trees = {OURS: Tree(Path(snopt.__file__).parents[1])}
     try:
         trees[THEIRS] = Tree(source)
-        found = {
-            workload: _compare(trees, workload, repeats)
-            for case in cases
-            for workload in VARIANTS[case]
-        }
+        chosen = [name for name in WORKLOADS if name.startswith(tuple(cases))]
+        found = {workload: _compare(trees, workload, repeats) for workload in chosen}
     finally:
         for tree in trees.values():
             tree.close()
@@ -106,7 +96,7 @@ def _compare(trees: dict[str, Tree], workload: str, repeats: int) -> dict[str, A
             times[name].append(trees[name].ask(workload)["seconds"])
     ratio = summary(ratios(times, OURS, THEIRS))
     print(
-        f"{workload:20} {ratio['median']:.3f} ({ratio['lower']:.3f}-{ratio['upper']:.3f})   "
+        f"{workload:20} {spread(ratio, 3)}   "
         + "   ".join(
             f"{name} {summary(times[name])['median']:.4f} s, evaluations "
             f"{first[name]['evaluations']}, loss {first[name]['loss']:.6f}"

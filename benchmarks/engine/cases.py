@@ -21,10 +21,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.engine.fields import AutogradFlow, ConvField, SquashNet, TangentFlow, TanhField
+from benchmarks.engine.fields import (
+    AutogradFlow,
+    ConvField,
+    SquashNet,
+    TangentFlow,
+    TanhField,
+    amplify,
+)
 
 Flow = Callable[[Any], Any]
 """Takes the state (a tensor or a tuple of tensors) at time 0 to the state at time 1."""
+Gradients = dict[str, Tensor]
+"""Two tensors in float64: ``parameters`` of the field as one vector, and ``inputs``."""
 
 CLASSES = 10
 
@@ -44,9 +53,16 @@ class Workload(nn.Module):
 
     field: nn.Module
     inputs: Tensor
-    tolerance: float
-    batch: int
     sample_axes: dict[str, int]
+
+    def __init__(self, tolerance: float, batch: int) -> None:
+        super().__init__()
+        self.tolerance, self.batch = tolerance, batch
+
+    def gradients(self, inputs: Tensor) -> Gradients:
+        """Return the gradients that a backward pass has left."""
+        flat = torch.cat([p.grad.double().flatten() for p in self.field.parameters()])
+        return {"parameters": flat, "inputs": inputs.grad.double()}
 
     def part(self, start: int, size: int) -> Workload:
         """Return a copy that computes the part of the loss that belongs to a few samples.
@@ -67,9 +83,7 @@ class Image(Workload):
     sample_axes = {"inputs": 0, "labels": 0}
 
     def __init__(self, tolerance: float, batch: int, channels: int, side: int) -> None:
-        super().__init__()
-        self.tolerance = tolerance
-        self.batch = batch
+        super().__init__(tolerance, batch)
         self.field = ConvField(channels)
         self.head = nn.Linear(channels, CLASSES)
         self.register_buffer("inputs", torch.randn(batch, channels, side, side))
@@ -89,9 +103,7 @@ class OdeRnn(Workload):
     def __init__(
         self, tolerance: float, batch: int, intervals: int, channels: int, width: int
     ) -> None:
-        super().__init__()
-        self.tolerance = tolerance
-        self.batch = batch
+        super().__init__(tolerance, batch)
         self.width = width
         self.field = TanhField(width)
         self.cell = nn.GRUCell(channels, width)
@@ -123,9 +135,7 @@ class Cnf(Workload):
     def __init__(
         self, tolerance: float, batch: int, sizes: tuple[int, ...], activation: str, form: str
     ) -> None:
-        super().__init__()
-        self.tolerance = tolerance
-        self.batch = batch
+        super().__init__(tolerance, batch)
         net = SquashNet(sizes, activation)
         noise = torch.randn(batch, sizes[0])
         self.field = {"autograd": AutogradFlow, "tangent": TangentFlow}[form](net, noise)
@@ -182,8 +192,5 @@ def build(name: str, form: str | None = None, seed: int = 0) -> Workload:
         raise ValueError(f"{name} has no form {form!r}; it has {', '.join(case.forms)}")
     torch.manual_seed(seed)
     workload = case.make(form)
-    with torch.no_grad():
-        for key, parameter in workload.field.named_parameters():
-            if key.endswith("weight"):
-                parameter.mul_(case.gain)
+    amplify(workload.field, case.gain)
     return workload

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import snopt
-from benchmarks.engine.fields import TanhField
-from benchmarks.files import DOCS, RESULTS, environment, put, write
+from benchmarks.engine.fields import TanhField, amplify
+from benchmarks.files import DOCS, RESULTS, put, save
 from snopt.lab.table import markdown
 
 ADJOINTS = ("checkpoint", "backsolve", "reversible", "direct")
@@ -29,10 +29,7 @@ FINEST_REVERSIBLE = 1e-6
 def problem(dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     field, x0 = TanhField(32), torch.randn(64, 32, dtype=torch.float64)
-    with torch.no_grad():
-        for name, parameter in field.named_parameters():
-            if name.endswith("weight"):
-                parameter.mul_(3.0)
+    amplify(field, 3.0)
     return field.to(dtype), x0.to(dtype)
 
 
@@ -63,31 +60,24 @@ def measure() -> dict[str, Any]:
     torch.set_num_threads(1)
     fine = {"rtol": 1e-13, "atol": 1e-13, "adjoint": "direct"}
     reference, _ = gradient(method="dopri8", **fine)
-    found: dict[str, Any] = {"environment": environment()}
-    found["reference"] = measured(reference, method="dopri5", **{**fine, "rtol": 1e-12})
-    found["adjoints"] = {
-        adjoint: {
-            f"{tol:g}": measured(reference, rtol=tol, atol=tol, adjoint=adjoint)
-            for tol in TOLERANCES
-            if adjoint != "reversible" or tol >= FINEST_REVERSIBLE
-        }
-        for adjoint in ADJOINTS
+
+    def row(finest: float = 0.0, **settings: Any) -> dict[str, Any]:
+        tolerances = [tol for tol in TOLERANCES if tol >= finest]
+        return {f"{t:g}": measured(reference, rtol=t, atol=t, **settings) for t in tolerances}
+
+    return {
+        "reference": measured(reference, method="dopri5", **{**fine, "rtol": 1e-12}),
+        "adjoints": {
+            adjoint: row(FINEST_REVERSIBLE if adjoint == "reversible" else 0.0, adjoint=adjoint)
+            for adjoint in ADJOINTS
+        },
+        "methods": {method: row(method=method) for method in METHODS},
+        "float32": row(dtype=torch.float32),
+        "keep": {
+            str(keep): measured(reference, rtol=1e-4, atol=1e-4, adjoint=snopt.Checkpoint(keep))
+            for keep in (0, 1, 4, None)
+        },
     }
-    found["methods"] = {
-        method: {
-            f"{tol:g}": measured(reference, rtol=tol, atol=tol, method=method) for tol in TOLERANCES
-        }
-        for method in METHODS
-    }
-    found["float32"] = {
-        f"{tol:g}": measured(reference, rtol=tol, atol=tol, dtype=torch.float32)
-        for tol in TOLERANCES
-    }
-    found["keep"] = {
-        str(keep): measured(reference, rtol=1e-4, atol=1e-4, adjoint=snopt.Checkpoint(keep))
-        for keep in (0, 1, 4, None)
-    }
-    return found
 
 
 def cell(row: dict[str, Any], *, backward: bool = True) -> str:
@@ -119,12 +109,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no flags."""
-
-
 def main(chosen: argparse.Namespace) -> None:
     """Measure, store, and write the tables."""
     found = measure()
-    write(RESULTS / "choosing.json", found)
+    save(RESULTS / "choosing.json", found)
     put(DOCS / "solving.md", tables(found))

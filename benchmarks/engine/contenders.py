@@ -14,7 +14,7 @@ import torch
 import torchdiffeq
 from torch import Tensor
 
-from benchmarks.engine.cases import Flow, Workload, build
+from benchmarks.engine.cases import Flow, Gradients, Workload, build
 
 BASELINE = "torchdiffeq_adjoint"
 
@@ -83,9 +83,18 @@ class Trial:
         self.inputs.grad = None
         return self.workload(self.flow, self.inputs)
 
+    def evaluate(self) -> Tensor:
+        """Return the loss alone."""
+        with torch.no_grad():
+            return self.workload(self.flow, self.inputs)
+
     def run(self) -> None:
         """Run forward and backward pass."""
         self.forward().backward()
+
+    def gradients(self) -> Gradients:
+        """Return the gradients of the latest run."""
+        return self.workload.gradients(self.inputs)
 
     def settle(self) -> None:
         """Run until nothing changes from one iteration to the next."""

@@ -22,6 +22,14 @@ from torch.nn import functional
 Pair = tuple[Tensor, Tensor]
 
 
+def amplify(field: nn.Module, gain: float) -> None:
+    """Multiply the weights of a field; a fresh one is almost linear, unlike a trained one."""
+    with torch.no_grad():
+        for name, parameter in field.named_parameters():
+            if name.endswith("weight"):
+                parameter.mul_(gain)
+
+
 class ConvField(nn.Module):
     """``conv3x3 -> ReLU -> conv3x3``, time entering each as one more channel."""
 

@@ -4,7 +4,7 @@ CPU seconds of one thread, interleaved. The eager engine is divided by the eager
 engine by the compiled one, in which an evaluation and its pull-back are one call. Beside them:
 ``bound_step``, with as many evaluations in one compiled call as a step has, and ``around``, the
 model with its solve replaced by the identity. ``--profile`` adds one iteration of each under
-torch's profiler, whose seconds are those of a slowed-down run.
+torch's profiler (``profile.py``).
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.cpu import rounds
 from benchmarks.engine.bound import STAGES, Bound, recorded
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
-from benchmarks.engine.cpu import rounds, seconds
-from benchmarks.files import RESULTS, WORKLOADS, environment, read, write
-from benchmarks.peers.profile import kind
+from benchmarks.engine.profile import by_kind
+from benchmarks.files import RESULTS, WORKLOADS, keep, spread
 from snopt.lab.paper.timing import ratios, summary
 
 BOUNDS = {"bound": 0, "bound_compiled": 1, "bound_step": STAGES}
@@ -40,8 +39,6 @@ GOALS = {
     "cnf_gas": {"snopt_checkpoint": 1.25, "snopt_compiled": 1.25},
 }
 MAKERS = {**CONTENDERS, "around": lambda workload: lambda state: state}
-COMPILED = "compiled code"
-TOP = 6
 
 
 def contenders(
@@ -66,30 +63,6 @@ def contenders(
     return {name: each.run for name, each in {**trials, **bounds}.items()}, work
 
 
-def by_kind(run: Callable[[], None]) -> dict[str, Any]:
-    """Run once under torch's profiler; return seconds by kind of work and the longest operators.
-
-    The profiler's clock is the wall's, so on a busy machine the kinds exceed the CPU seconds.
-    """
-    with profile(activities=[ProfilerActivity.CPU]) as watched:
-        total = seconds(run)
-    events = watched.key_averages()
-    spent: dict[str, float] = {}
-    for event in events:
-        inside = event.key.startswith(("Torch-Compiled", "CompiledFunction", "## Call"))
-        place = COMPILED if inside else kind(event.key)
-        if "convolution" in event.key:  # under any backend's name
-            place = "matrix products"
-        spent[place] = spent.get(place, 0.0) + 1e-6 * event.self_cpu_time_total
-    ranked = sorted(events, key=lambda event: -event.self_cpu_time_total)[:TOP]
-    return {
-        "seconds": total,
-        "operators": sum(event.count for event in events if event.key.startswith("aten::")),
-        "kinds": spent,
-        "top": [[each.key, each.count, 1e-6 * each.self_cpu_time_total] for each in ranked],
-    }
-
-
 def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str, Any]:
     """Measure one workload."""
     over = {name: each for name, each in OVER.items() if not (eager and name == "snopt_compiled")}
@@ -110,15 +83,14 @@ def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str
     }
     if profiled:
         found["profile"] = {name: by_kind(run) for name, run in runs.items()}
-    return {**found, "environment": environment()}
+    return found
 
 
 def show(case: str, found: dict[str, Any]) -> None:
     """Print one line for each ratio."""
     for name, bounds in found["over"].items():
         for bound, ratio in bounds.items():
-            spread = f"{ratio['median']:.3f} ({ratio['lower']:.3f}-{ratio['upper']:.3f})"
-            print(f"{case:20} {name:18} over {bound:15} {spread}", flush=True)
+            print(f"{case:20} {name:18} over {bound:15} {spread(ratio, 3)}", flush=True)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,4 +108,4 @@ def main(chosen: argparse.Namespace) -> None:
     for case in chosen.cases:
         found = measure(case, chosen.repeats, eager=chosen.eager, profiled=chosen.profile)
         show(case, found)
-        write(chosen.out, {**read(chosen.out), case: found})
+        keep(chosen.out, found, case)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine import against
-from benchmarks.engine.accuracy import gradients, reference, relative_errors
+from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING, Trial
-from benchmarks.files import RESULTS, WORKLOADS, environment, read, write
+from benchmarks.files import RESULTS, WORKLOADS, keep, read, save
 from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.lab.paper.timing import interleave, ratios, summary
 
@@ -41,26 +41,24 @@ def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Me
     }
 
 
+def settled(name: str, case: str, form: str) -> Trial:
+    """Return a trial that has run until nothing changes."""
+    trial = Trial(name, case, form)
+    trial.settle()
+    return trial
+
+
 def measure_work(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Count evaluations of the field in one iteration."""
-    counts: Measured = {}
-    for name in names:
-        trial = Trial(name, case, form)
-        trial.settle()
-        counts[name] = dict(zip(("forward", "backward"), trial.evaluations(), strict=True))
-    return counts
+    counts = {name: settled(name, case, form).evaluations() for name in names}
+    return {name: {"forward": f, "backward": b} for name, (f, b) in counts.items()}
 
 
 def measure_accuracy(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Compare each contender's gradient with the reference's."""
     exact, own_error = reference(case)
-    errors: Measured = {"reference": own_error}
-    for name in names:
-        trial = Trial(name, case, form)
-        trial.settle()
-        found = gradients(trial.workload.field.parameters(), trial.inputs)
-        errors[name] = relative_errors(found, exact)
-    return errors
+    found = {name: settled(name, case, form).gradients() for name in names}
+    return {"reference": own_error} | {n: relative_errors(g, exact) for n, g in found.items()}
 
 
 def measure_memory(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
@@ -104,13 +102,11 @@ def main(chosen: argparse.Namespace) -> None:
 
 def measure_against(chosen: argparse.Namespace) -> None:
     """Compare with another source tree."""
-    if strange := set(chosen.cases) - set(against.VARIANTS):
-        raise SystemExit(f"{sorted(strange)}: --against knows {list(against.VARIANTS)}")
     if chosen.forms or chosen.contenders or chosen.parts:
         raise SystemExit("--forms, --contenders and --parts are of the run against torchdiffeq")
     found = against.compare(chosen.against, chosen.cases, chosen.repeats)
     if chosen.out:
-        write(chosen.out, {**found, "environment": environment()})
+        save(chosen.out, found)
 
 
 def measure_parts(chosen: argparse.Namespace) -> None:
@@ -125,7 +121,7 @@ def measure_parts(chosen: argparse.Namespace) -> None:
                 measured = PARTS[part](case, form, able, chosen.repeats)
                 show(case, form, part, measured)
                 if out:
-                    keep(out, case, form, part, measured)
+                    store(out, case, form, part, measured)
 
 
 def runs(name: str, form: str) -> bool:
@@ -141,12 +137,9 @@ def show(case: str, form: str, part: str, measured: Measured) -> None:
         print(f"{case:14} {form:9} {part:9} {name:20} {text}", flush=True)
 
 
-def keep(file: Path, case: str, form: str, part: str, measured: Measured) -> None:
-    """Store one part, keeping the others and other contenders."""
-    kept = read(file)
-    place = kept.setdefault(case, {}).setdefault(form, {}).setdefault(part, {})
+def store(file: Path, case: str, form: str, part: str, measured: Measured) -> None:
+    """Store one part, keeping other contenders unless it is time."""
+    kept = read(file).get(case, {}).get(form, {}).get(part, {}).get("contenders", {})
     if part == "time":
-        place.clear()  # times of different runs cannot be compared
-    place.setdefault("contenders", {}).update(measured)
-    place["environment"] = environment()
-    write(file, kept)
+        kept = {}  # times of different runs cannot be compared
+    keep(file, {"contenders": {**kept, **measured}}, case, form, part)

@@ -15,7 +15,8 @@ import torch
 import torchdiffeq
 from torch import Tensor, nn
 
-from benchmarks.files import RESULTS, environment, write
+import snopt
+from benchmarks.files import RESULTS, save
 from snopt.lab.paper.peak import in_fresh_process, rise
 
 BATCH, WIDTH = 128, 256
@@ -35,15 +36,11 @@ class Relaxation(nn.Module):
 
 
 def _snopt(field: nn.Module, x: Tensor, steps: int, *, adjoint: str) -> Tensor:
-    import snopt
-
     options = {"step_size": 1.0 / steps}
     return snopt.NeuralODE(field, method="euler", adjoint=adjoint, options=options)(x)
 
 
 def _leapfrog(field: nn.Module, x: Tensor, steps: int) -> Tensor:
-    import snopt
-
     # The leapfrog is always adaptive: accept every step, and bound its length.
     options = {"first_step": 1.0 / steps, "max_step": 1.0 / steps}
     block = snopt.NeuralODE(field, adjoint="reversible", rtol=1e6, atol=1e6, options=options)
@@ -95,5 +92,4 @@ def main(chosen: argparse.Namespace) -> None:
     for name in ADJOINTS:
         megabytes[name] = [in_fresh_process(peak, name, steps) for steps in chosen.steps]
         print(f"{name:20}", *(f"{value:9.1f}" for value in megabytes[name]), flush=True)
-    found = {"steps": chosen.steps, "megabytes": megabytes, "environment": environment()}
-    write(chosen.out, found)
+    save(chosen.out, {"steps": chosen.steps, "megabytes": megabytes})

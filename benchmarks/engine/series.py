@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,14 +19,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.engine.contenders import BASELINE, SETTLING
-from benchmarks.files import RESULTS, environment, write
+from benchmarks.engine.fields import amplify
+from benchmarks.files import RESULTS, save
+from benchmarks.optimizer.cost import iteration
 from snopt.lab.paper.timing import interleave, ratios, summary
 from snopt.models.ode_rnn import ODERNN, observe
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
 TOLERANCE = 1e-3
 GAIN = 1.5
-GOALS = {"snopt": 0.3, "snopt_compiled": 0.15}
+OURS = ("snopt", "snopt_compiled")
 
 
 class TorchdiffeqRNN(ODERNN):
@@ -48,10 +51,7 @@ def model(name: str) -> ODERNN:
     made = kind(
         CHANNELS, CLASSES, HIDDEN, rtol=TOLERANCE, atol=TOLERANCE, compile=name.endswith("compiled")
     )
-    with torch.no_grad():
-        for key, parameter in made.block.field.named_parameters():
-            if key.endswith("weight"):
-                parameter.mul_(GAIN)
+    amplify(made.block.field, GAIN)
     return made
 
 
@@ -69,54 +69,38 @@ def series() -> tuple[str, Tensor, Tensor | None, Tensor]:
     return "random", x, None, torch.randint(CLASSES, (BATCH,), generator=draw)
 
 
-class Trial:
-    """One contender, training on one batch."""
-
-    def __init__(self, name: str, x: Tensor, lengths: Tensor | None, y: Tensor) -> None:
-        self.model = model(name)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        self.x, self.lengths, self.y = x, lengths, y
-        self.loss = float("nan")
-
-    def run(self) -> None:
-        """Run one Adam iteration."""
-        self.optimizer.zero_grad()
-        loss = functional.cross_entropy(self.model(self.x, lengths=self.lengths), self.y)
-        loss.backward()
-        self.optimizer.step()
-        self.loss = loss.item()
+def _loss(made: ODERNN, x: Tensor, lengths: Tensor | None, y: Tensor) -> Tensor:
+    return functional.cross_entropy(made(x, lengths=lengths), y)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--repeats", type=int, default=11, help="rounds of timing")
-    parser.add_argument("--contenders", nargs="+", default=list(GOALS), choices=GOALS)
+    parser.add_argument("--contenders", nargs="+", default=OURS, choices=OURS)
     parser.add_argument("--out", type=Path, default=RESULTS / "ode_rnn_series.json")
 
 
 def main(chosen: argparse.Namespace) -> None:
     """Time all contenders in interleaved rounds and write the result."""
     source, *batch = series()
-    trials = {name: Trial(name, *batch) for name in (BASELINE, *chosen.contenders)}
-    runs = {name: trial.run for name, trial in trials.items()}
+    x, lengths, y = batch
+    runs = {}
+    for name in (BASELINE, *chosen.contenders):
+        made = model(name)
+        loss = partial(_loss, made, x, lengths, y)
+        runs[name] = iteration(loss, torch.optim.Adam(made.parameters(), lr=1e-3))
     times = interleave(runs, chosen.repeats, SETTLING)
     found = {}
-    for name, trial in trials.items():
+    for name in runs:
         seconds, ratio = summary(times[name]), summary(ratios(times, name, BASELINE))
-        found[name] = {
-            "seconds": seconds,
-            "ratio": ratio,
-            "goal": GOALS.get(name),
-            "last_loss": trial.loss,
-        }
+        found[name] = {"seconds": seconds, "ratio": ratio}
         print(f"{name:20} {seconds['median']:.4f} s   {ratio['median']:.3f} of {BASELINE}")
     result = {
         "data": source,
-        "shape": list(batch[0].shape),
-        "steps": LENGTH if batch[1] is None else int(batch[1].max()),
+        "shape": list(x.shape),
+        "steps": LENGTH if lengths is None else int(lengths.max()),
         "gain": GAIN,
         "rounds": chosen.repeats,
         "contenders": found,
-        "environment": environment(),
     }
-    write(chosen.out, result)
+    save(chosen.out, result)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 import snopt
+from benchmarks.cpu import rounds, seconds
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import Makers, Trial, snopt_flow
-from benchmarks.engine.cpu import rounds, seconds
-from benchmarks.files import RESULTS, environment, read, write
+from benchmarks.files import RESULTS, keep
 from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.lab.paper.timing import ratios, summary
 
@@ -87,7 +87,7 @@ def measure(case: str, names: Sequence[str], repeats: int) -> dict[str, Any]:
             f"({each['megabytes']:.0f} MB)  evaluations {each['evaluations']}",
             flush=True,
         )
-    return {"form": form, "contenders": found, "environment": environment()}
+    return {"form": form, "contenders": found}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,5 +103,4 @@ def main(chosen: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     names = dict.fromkeys((*chosen.adjoints, DEFAULT))
     for case in chosen.cases:
-        found = measure(case, list(names), chosen.repeats)
-        write(chosen.out, {**read(chosen.out), case: found})
+        keep(chosen.out, measure(case, list(names), chosen.repeats), case)

@@ -8,31 +8,27 @@ Between refreshes SNOpt does not change the forward and backward pass, so only i
 from Adam's. The difference is a few hundredths of an iteration, less than the noise of whole
 iterations on a shared machine; so steps are timed separately. An amortised iteration at
 ``refresh_every=100`` is Adam's, with SNOpt's step in place of Adam's, plus a hundredth of what a
-refresh adds to an iteration. At the start refreshes are denser: over the first 200 updates the
-share of the default schedule takes the place of the hundredth.
+refresh adds to an iteration.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.cpu import rounds
 from benchmarks.engine.cases import CASES, build
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING
-from benchmarks.files import RESULTS, WORKLOADS, environment, write
+from benchmarks.files import RESULTS, WORKLOADS, save
 from snopt.lab.paper.peak import in_fresh_process, rise
-from snopt.lab.paper.timing import Run, Times, ratios, seconds_of, set_refresh, summary
-from snopt.lab.recipes.run import rotated
+from snopt.lab.paper.timing import Run, Times, ratios, set_refresh, summary
 from snopt.optim import SNOpt
-from snopt.optim.config import Config, refresh_gap
 
 REFRESH_EVERY = 100
-FIRST = 200
 STEPS = 20
 """How many steps are timed together."""
 
@@ -49,33 +45,11 @@ class Trained(nn.Module):
         return self.workload(self.flow, self.workload.inputs)
 
 
-def first_refreshes(updates: int) -> int:
-    """Count the refreshes of the default schedule in the first updates.
+def iteration(
+    model: Callable[[], Tensor], optimizer: Any, before: Callable[[], object] = lambda: None
+) -> Run:
+    """Return an iteration of a model that returns its loss."""
 
-    Example:
-        >>> first_refreshes(11)
-        3
-    """
-    default, done, count = Config(), 0, 0
-    while done < updates:
-        done += refresh_gap(done, default.refresh_first, default.refresh_every)
-        count += 1
-    return count
-
-
-def interleave(runs: dict[str, Run], repeats: int, warmup: int) -> Times:
-    """Measure CPU seconds of each of ``runs`` once in each round."""
-    for run in runs.values():
-        for _ in range(warmup):
-            run()
-    times: Times = {name: [] for name in runs}
-    for turn in range(repeats):
-        for name in rotated(list(runs), turn):
-            times[name].append(seconds_of(runs[name], time.process_time))
-    return times
-
-
-def iteration(model: nn.Module, optimizer: Any, before: Run = lambda: None) -> Run:
     def run() -> None:
         before()
         optimizer.zero_grad()
@@ -104,27 +78,31 @@ def always(model: nn.Module, optimizer: SNOpt, *, refresh: bool) -> Run:
     return iteration(model, optimizer, lambda: set_refresh(optimizer, refresh))
 
 
-def steps(case: str, make: Callable[[nn.Module], Any]) -> Run:
-    """Return steps of an optimizer on given gradients, after a first one that is a refresh."""
-    model = Trained(case, "snopt_checkpoint", None)
-    optimizer = make(model)
-    iteration(model, optimizer)()
-    if isinstance(optimizer, SNOpt):
-        set_refresh(optimizer, False)
+def steps(
+    case: str, make: Callable[[nn.Module], Sequence[Any]], form: str | None, count: int
+) -> Run:
+    """Return so many steps of optimizers on one gradient; SNOpt's first one, before, refreshes."""
+    model = Trained(case, "snopt_checkpoint", form)
+    optimizers = make(model)
+    model().backward()
 
     def run() -> None:
-        for _ in range(STEPS):
-            optimizer.step()
+        for _ in range(count):
+            for optimizer in optimizers:
+                optimizer.step()
 
+    for optimizer in (each for each in optimizers if isinstance(each, SNOpt)):
+        optimizer.step()
+        set_refresh(optimizer, False)
     return run
 
 
 def step_seconds(case: str, repeats: int) -> Times:
     runs = {
-        "adam": steps(case, lambda m: torch.optim.Adam(m.parameters(), lr=0.0)),
-        "snopt": steps(case, lambda m: SNOpt(m, lr=0.0)),
+        "adam": steps(case, lambda m: [torch.optim.Adam(m.parameters(), lr=0.0)], None, STEPS),
+        "snopt": steps(case, lambda m: [SNOpt(m, lr=0.0)], None, STEPS),
     }
-    times = interleave(runs, repeats, 1)
+    times = rounds(runs, repeats, 1)
     return {name: [t / STEPS for t in values] for name, values in times.items()}
 
 
@@ -138,13 +116,13 @@ def measure(case: str, repeats: int, compiled: bool) -> dict[str, Any]:
         "plain": second_order(case, engine, form, refresh=False),
         "refresh": second_order(case, engine, form, refresh=True),
     }
-    times = interleave(runs, repeats, SETTLING)
-    refresh = [r - p for r, p in zip(times["refresh"], times["plain"], strict=True)]
-    shares = {"amortised": 1 / REFRESH_EVERY, f"first_{FIRST}": first_refreshes(FIRST) / FIRST}
-    for name, share in shares.items():
-        parts = zip(times["adam"], step["snopt"], step["adam"], refresh, strict=True)
-        times[name] = [whole + ours - theirs + more * share for whole, ours, theirs, more in parts]
-    over = {f"{name}_over_adam": (name, "adam") for name in ("plain", "refresh", *shares)}
+    times = rounds(runs, repeats, SETTLING)
+    columns = times["adam"], step["snopt"], step["adam"], times["refresh"], times["plain"]
+    times["amortised"] = [
+        adam + ours - theirs + (refresh - plain) / REFRESH_EVERY
+        for adam, ours, theirs, refresh, plain in zip(*columns, strict=True)
+    ]
+    over = {f"{name}_over_adam": (name, "adam") for name in ("plain", "refresh", "amortised")}
     over["amortised_over_torchdiffeq"] = ("amortised", "torchdiffeq adam")
     return {
         "engine": engine,
@@ -190,5 +168,4 @@ def main(chosen: argparse.Namespace) -> None:
         shown = {key: round(found[key]["median"], 3) for key in found if "_over_" in key}
         print(case, seconds, shown, found.get("megabytes", ""), flush=True)
         if chosen.save:
-            kept = {"environment": environment(), "cases": {case: found}}
-            write(RESULTS / f"optimizer_cost_{engine}_{case}.json", kept)
+            save(RESULTS / f"optimizer_cost_{engine}_{case}.json", {"cases": {case: found}})

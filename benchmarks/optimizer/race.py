@@ -19,6 +19,7 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,11 +28,10 @@ import torch
 from torch import nn
 
 import snopt
-from benchmarks.files import RESULTS, environment, read, write
+from benchmarks.files import RESULTS, keep, read
 from benchmarks.optimizer.standings import standings
-from benchmarks.optimizer.tasks import RATES, SEEDS, SPLITS, Task, experiment
-from snopt.lab.config import Experiment, OptimizerConfig
-from snopt.lab.optimizers import make_optimizers
+from benchmarks.optimizer.tasks import RATES, SEEDS, SPLITS, Task, experiment, installed
+from snopt.lab.config import Experiment
 from snopt.lab.recipes.build import build
 from snopt.lab.train import seed_all
 from snopt.lab.train.seeding import Order
@@ -178,21 +178,12 @@ def entries(chosen: argparse.Namespace) -> list[Entry]:
     planned = []
     for split in chosen.split:
         tasks = {n: t for n, t in SPLITS[split].items() if n in (chosen.tasks or [n])}
-        for seed in SEEDS[split][: chosen.seeds]:
-            for name, task in tasks.items():
-                for method in chosen.methods:
-                    rates = chosen.rates or RATES[method.partition(":")[0]]
-                    planned += [
-                        Entry(
-                            split,
-                            name,
-                            method,
-                            budget_of(task, chosen),
-                            experiment(task, method, lr, seed, chosen.scale),
-                            source_of(method),
-                        )
-                        for lr in rates
-                    ]
+        seeds = SEEDS[split][: chosen.seeds]
+        for seed, (name, task), method in product(seeds, tasks.items(), chosen.methods):
+            budget, source = budget_of(task, chosen), source_of(method)
+            for lr in chosen.rates or RATES[method.partition(":")[0]]:
+                config = experiment(task, method, lr, seed, chosen.scale)
+                planned.append(Entry(split, name, method, budget, config, source))
     return planned
 
 
@@ -201,19 +192,6 @@ def budget_of(task: Task, chosen: argparse.Namespace) -> Budget:
     if chosen.updates:
         return Budget("updates", chosen.updates)
     return Budget("seconds", chosen.seconds or task.seconds)
-
-
-def installed(methods: list[str]) -> list[str]:
-    """Leave out, with a word, methods whose package is not there."""
-    found = []
-    for method in methods:
-        try:
-            make_optimizers(nn.Linear(1, 1), OptimizerConfig(method.partition(":")[0], lr=0.1))
-        except ImportError as missing:
-            print(f"{method} is left out: {missing}")
-        else:
-            found.append(method)
-    return found
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -240,8 +218,8 @@ def main(chosen: argparse.Namespace) -> None:
     for number, entry in enumerate(planned, start=1):
         if chosen.table or entry.key in read(chosen.out):
             continue
-        record = {"entry": asdict(entry), **run(entry), "environment": environment()}
-        write(chosen.out, {**read(chosen.out), entry.key: record})
+        record = {"entry": asdict(entry), **run(entry)}
+        keep(chosen.out, record, entry.key)
         lr, seed = entry.experiment.optimizer.lr, entry.experiment.train.seed
         loss = record["curve"][-1]["loss"] if record["curve"] else math.nan
         print(

@@ -26,7 +26,7 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure, write
+from benchmarks.files import DOCS, RESULTS, put, read, save, save_figure
 from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
 from snopt.lab.paper.timing import set_refresh
@@ -213,8 +213,7 @@ def main(chosen: argparse.Namespace) -> None:
     """Measure with one process and with two; write the page if it is of the stored results."""
     if not chosen.page:
         os.environ["OMP_NUM_THREADS"] = "1"
-        found = {str(workers): started(workers, chosen.repeats) for workers in (1, 2)}
-        write(chosen.out, {**found, "environment": environment()})
+        save(chosen.out, {str(workers): started(workers, chosen.repeats) for workers in (1, 2)})
     if chosen.out == RESULTS / "scaling.json":
         found = read(chosen.out)
         put(DOCS / "scaling.md", tables(found))

@@ -11,21 +11,23 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 import snopt
-from benchmarks.files import DOCS, RESULTS, environment, put, read, write
+from benchmarks.files import DOCS, RESULTS, put, read, save, save_figure
 from benchmarks.optimizer.small import Learner, digits, digits_model
+from benchmarks.optimizer.tasks import installed, registered
 from snopt import KroneckerOptions, SNOpt, UniformGrid
-from snopt.lab.config import OptimizerConfig
-from snopt.lab.optimizers import find, make_optimizers
+from snopt.lab.optimizers import find
+from snopt.lab.optimizers.registry import PALETTE
+from snopt.lab.paper.curves import clean, lines
 from snopt.lab.table import markdown
 from snopt.models.fields import ConvField
 
@@ -33,8 +35,6 @@ SEEDS, ITERATIONS, LAST = (10, 11, 12), 100, 10
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 DEFAULT = "default"
 RIVALS = ("adam", "soap", "muon")
-
-
 FEW_STEPS = {"max_num_steps": 200}
 
 
@@ -49,23 +49,8 @@ def conv_model() -> nn.Module:
     return nn.Sequential(*stem, block, nn.ReLU(), *head)
 
 
-def rival(name: str, rate: float) -> Callable[[nn.Module], Any]:
-    """Return an optimizer of the laboratory with its usual settings."""
-    return lambda model: make_optimizers(model, OptimizerConfig(name, lr=rate))
-
-
-def installed(name: str) -> bool:
-    """Return whether the package of an optimizer is installed; print a message if not."""
-    try:
-        rival(name, 0.1)(nn.Linear(1, 1))
-    except ImportError as missing:
-        print(f"{name} is left out: {missing}")
-        return False
-    return True
-
-
 def ours(**settings: Any) -> Callable[[nn.Module], Any]:
-    return lambda model: SNOpt(model, **settings)
+    return lambda model: [SNOpt(model, **settings)]
 
 
 def factors(**options: Any) -> Callable[[nn.Module], Any]:
@@ -80,9 +65,8 @@ def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
         DEFAULT: {"": ours()},
         "lr": {f"{v:g}": ours(lr=v) for v in RATES},
         **{
-            f"lr of {find(name).label}": {f"{v:g}": rival(name, v) for v in RATES}
-            for name in RIVALS
-            if installed(name)
+            f"lr of {find(name).label}": {f"{v:g}": partial(registered, name, lr=v) for v in RATES}
+            for name in installed(RIVALS)
         },
         "lr of `rule='amortized'`": {f"{v:g}": ours(lr=v, **amortized) for v in RATES},
         "lr of `rule='kronecker'`": {f"{v:g}": ours(lr=v, rule="kronecker") for v in RATES},
@@ -115,8 +99,7 @@ def run(
     task = digits()
     torch.manual_seed(seed)
     model = build()
-    made = make(model)
-    learner = Learner(model, made if isinstance(made, list) else [made])
+    learner = Learner(model, make(model))
     start = time.process_time()
     try:
         batches = islice(task.batches(seed), iterations)
@@ -146,7 +129,7 @@ def measure(iterations: int, only: list[str] | None) -> dict[str, Any]:
                 row[name]["sd"] = stdev(figures) if len(figures) > 1 else None
             rows.append(row)
             print({**row, **{k: v["mean"] for k, v in row.items() if type(v) is dict}}, flush=True)
-    return {"seeds": SEEDS, "iterations": iterations, "environment": environment(), "rows": rows}
+    return {"seeds": SEEDS, "iterations": iterations, "rows": rows}
 
 
 def spread(figures: dict[str, Any], digits: int) -> str:
@@ -167,56 +150,44 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown(["setting", "value", "training loss", "test accuracy, %", ""], lines)
 
 
-CURVES = {  # colours of the report
-    "lr": ("SNOpt", "#0072b2"),
-    "lr of `rule='amortized'`": ("SNOpt, paper's rule", "#3c9bd6"),
-    "lr of Adam": ("Adam", "#d55e00"),
-    "lr of SOAP": ("SOAP", "#6b7280"),
-    "lr of Muon": ("Muon", "#b8569a"),
+CURVES = {
+    "lr": "SNOpt",
+    "lr of `rule='amortized'`": "SNOpt, paper's rule",
+    "lr of Adam": "Adam",
+    "lr of SOAP": "SOAP",
+    "lr of Muon": "Muon",
 }
+COLOURS = {"SNOpt": PALETTE[0], "SNOpt, paper's rule": PALETTE[1]}
+BAND = {"mean": mean, "below": min, "above": max}
 CHANCE = 2.4
 """A little above the loss of guessing among ten classes; what is higher is not shown."""
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
-    """Draw loss and accuracy against the learning rate, with labels at the ends of the curves."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2)
-    names = (f"training loss, mean of the last {LAST} of {ITERATIONS} updates", "test accuracy, %")
-    for panel, what, name in zip(panels, ("loss", "accuracy"), names, strict=True):
-        ends = [_curve(panel, rows, setting, what) for setting in CURVES]
-        panel.set(xscale="log", xlabel="learning rate")
-        panel.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(axis="y", color="#eef0f3")
-    panels[0].set(yscale="log", ylim=(None, CHANCE))
-    panels[1].set_ylim(0, 103)
-    place = -10.0
-    for value, rate, label, colour in sorted(end for end in ends if end):
-        place = max(value, place + 7.5)  # no label covers another
-        panels[1].annotate(
-            label, (rate, place), xytext=(8, 0), textcoords="offset points", color=colour,
-            fontsize=9, va="center", annotation_clip=False,
-        )  # fmt: skip
-    figure.savefig(DOCS / "sensitivity.png", dpi=110)
+def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
+    """Draw loss and accuracy against the learning rate, with bands over seeds."""
+    figure.set_size_inches(10, 3.6)
+    loss, accuracy = figure.subplots(1, 2)
+    loss.set(xscale="log", yscale="log", ylim=(2e-3, CHANCE))
+    accuracy.set(xscale="log", ylim=(0, 103))
+    title = f"training loss, mean of the last {LAST} of {ITERATIONS} updates"
+    for panel, what, name in ((loss, "loss", title), (accuracy, "accuracy", "test accuracy, %")):
+        found = {label: curve(rows, setting, what) for setting, label in CURVES.items()}
+        clean(panel, "learning rate", title=name)
+        lines(panel, found, "rate", COLOURS)
+        for line in panel.get_lines():
+            line.set(
+                marker="o", markersize=4, linewidth=2.4 if line.get_label() == "SNOpt" else 1.3
+            )
 
 
-def _curve(panel: Any, rows: list[dict[str, Any]], setting: str, what: str) -> tuple[Any, ...]:
-    """Draw a curve with its band over seeds; return its last value, its rate, label and colour."""
-    label, colour = CURVES[setting]
+def curve(rows: list[dict[str, Any]], setting: str, what: str) -> dict[str, list[float]] | None:
+    """Return the curve of a setting with its range over seeds; None if it was not measured."""
     found = [row for row in rows if row["setting"] == setting and what in row]
     if not found:
-        return ()
-    rates = [float(row["value"]) for row in found]
+        return None
     each = [row[what]["each"] for row in found]
-    own = setting == "lr"
-    panel.plot(
-        rates, [mean(one) for one in each], "o-", color=colour, markersize=5 if own else 4,
-        linewidth=2.4 if own else 1.3, zorder=3 if own else 2,
-    )  # fmt: skip
-    low, high = [min(one) for one in each], [max(one) for one in each]
-    panel.fill_between(rates, low, high, alpha=0.13, color=colour, linewidth=0)
-    return mean(each[-1]), rates[-1], label, colour
+    curve = {name: list(map(of, each)) for name, of in BAND.items()}
+    return {"rate": [float(row["value"]) for row in found], **curve}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,8 +201,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(chosen: argparse.Namespace) -> None:
     """Measure, or draw the stored results."""
     if not chosen.draw:
-        write(chosen.out, measure(chosen.iterations, chosen.only))
+        save(chosen.out, measure(chosen.iterations, chosen.only))
         return
     rows = read(chosen.out)["rows"]
     put(DOCS / "optimizer.md", {"sensitivity": table(rows)})
-    draw(rows)
+    save_figure(DOCS / "sensitivity.png", partial(draw, rows=rows))

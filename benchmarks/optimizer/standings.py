@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
-from snopt.lab.table import markdown
+from snopt.lab.table import cell_text, markdown
 
 Record = dict[str, Any]
 Key = TypeVar("Key", bound=Hashable)
@@ -99,7 +99,7 @@ def _rate(record: Record) -> float:
 
 def number(value: float) -> str:
     """Write a number to three digits."""
-    return "diverged" if math.isinf(value) else f"{value:.3g}"
+    return "diverged" if math.isinf(value) else cell_text(value)
 
 
 def metric(records: Sequence[Record]) -> str:

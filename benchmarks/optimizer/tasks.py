@@ -10,10 +10,14 @@ model, solver and batch size.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from torch import nn
+from torch.optim import Optimizer
+
 from snopt.lab.config import Experiment, OptimizerConfig, Scale
-from snopt.lab.optimizers import find
+from snopt.lab.optimizers import find, make_optimizers
 from snopt.lab.recipes import recipe, with_settings
 
 
@@ -59,6 +63,24 @@ RATES: dict[str, tuple[float, ...]] = {
     "soap": (1e-3, 3e-3, 1e-2, 3e-2),
 }
 """The methods of the race by their names in the laboratory, each with four rates, 3 apart."""
+
+
+def registered(name: str, model: nn.Module, lr: float) -> list[Optimizer]:
+    """Return the optimizers that ``snopt train`` uses, with their usual settings."""
+    return make_optimizers(model, OptimizerConfig(name, lr=lr))
+
+
+def installed(methods: Iterable[str]) -> list[str]:
+    """Leave out methods whose package is not installed, and print which."""
+    found = []
+    for method in methods:
+        try:
+            registered(method.partition(":")[0], nn.Linear(1, 1), 0.1)
+        except ImportError as missing:
+            print(f"{method} is left out: {missing}")
+        else:
+            found.append(method)
+    return found
 
 
 def experiment(task: Task, method: str, lr: float, seed: int, scale: Scale = "cpu") -> Experiment:

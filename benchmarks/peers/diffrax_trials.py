@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.engine.accuracy import Gradients
-from benchmarks.engine.cases import Workload, build
+from benchmarks.engine.cases import Gradients, Workload, build
 
 Params = dict[str, jax.Array]
 Loss = Callable[[Params, jax.Array], jax.Array]

@@ -11,12 +11,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from benchmarks.engine.accuracy import Gradients, gradients, reference, relative_errors
+from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
+from benchmarks.peers.torch_trials import TORCH_PEERS
 from snopt.lab.paper.timing import interleave, ratios, summary
 
 OURS = ("snopt_checkpoint", "snopt_compiled")
@@ -36,19 +34,6 @@ SLOW = 6.0
 FEWEST, MOST = 3, 11
 
 
-class TorchTrial(Trial):
-    """A library of PyTorch's on one workload."""
-
-    def evaluate(self) -> Tensor:
-        """Return the loss alone."""
-        with torch.no_grad():
-            return self.workload(self.flow, self.inputs)
-
-    def gradients(self) -> Gradients:
-        """Return the gradients of the latest run in float64."""
-        return gradients(self.workload.field.parameters(), self.inputs)
-
-
 def form_of(case: str) -> str:
     """Return the form of a case's field that all libraries use."""
     return FORMS.get(case, CASES[case].forms[0])
@@ -64,17 +49,13 @@ def left_out(case: str, name: str) -> str | None:
 
 
 def trial(name: str, case: str) -> Any:
-    """Prepare one library on one workload; import only what it needs."""
+    """Prepare one library on one workload; a library is imported only when it is used."""
     form = form_of(case)
     if name.startswith("diffrax"):
         from benchmarks.peers.diffrax_trials import DiffraxTrial
 
         return DiffraxTrial(name, case, form)
-    if name in CONTENDERS:
-        return TorchTrial(name, case, form)
-    from benchmarks.peers.torch_trials import TORCH_PEERS
-
-    return TorchTrial(name, case, form, TORCH_PEERS)
+    return Trial(name, case, form, {**CONTENDERS, **TORCH_PEERS})
 
 
 def first_line(error: Exception) -> str:
@@ -129,9 +110,9 @@ def measure(case: str, budget: float) -> dict[str, Any]:
         times = interleave(runs, repeats, 0)
         for name in runs:
             found[name][kind] = summary(times[name])
-            found[name][f"{kind}_over"] = {
-                ours: summary(ratios(times, name, ours)) for ours in OURS if ours in runs
-            }
+            if kind == "both":
+                over = {ours: ratios(times, name, ours) for ours in OURS if ours in runs}
+                found[name]["both_over"] = {ours: summary(each) for ours, each in over.items()}
     return {
         "form": form_of(case),
         "rounds": repeats,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.files import WORKLOADS
+from snopt.lab.paper.curves import clean, end_labels
 
 Measured = dict[str, Any]
 
@@ -28,12 +28,6 @@ TITLES = {
     "cnf_miniboone": "flow, Miniboone",
     "cnf_gas": "flow, Gas",
 }
-
-
-def _clean(axes: Axes, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-    axes.tick_params(labelsize=9, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _in_order(engines: Measured) -> list[str]:
@@ -62,12 +56,11 @@ def _dot(axes: Axes, y: int, name: str, seconds: Measured | None, base: float) -
     )  # fmt: skip
 
 
-def draw_peers(engines: Measured, file: Path) -> None:
+def draw_peers(figure: Figure, engines: Measured) -> None:
     """Draw loss and gradient over torchdiffeq's adjoint: a panel per workload, a row per form."""
     cases = [case for case in WORKLOADS if case in engines]
     names = _in_order(engines)
-    size = (1.8 + 2.4 * len(cases), 0.8 + 0.32 * len(names))
-    figure = Figure(figsize=size, layout="constrained")
+    figure.set_size_inches(1.8 + 2.4 * len(cases), 0.8 + 0.32 * len(names))
     panels = figure.subplots(1, len(cases), squeeze=False, sharey=True)[0]
     for axes, case in zip(panels, cases, strict=True):
         found = engines[case]["contenders"]
@@ -76,9 +69,8 @@ def draw_peers(engines: Measured, file: Path) -> None:
         for y, name in enumerate(names):
             _dot(axes, y, name, found[name]["both"] if name in found else None, base)
         axes.set(xlim=(0, CLIP), ylim=(-0.6, len(names) - 0.4), xticks=[0, 0.5, 1])
-        axes.grid(axis="y", color="#eef0f3")
         axes.set_axisbelow(True)
-        _clean(axes, TITLES[case])
+        clean(axes, title=TITLES[case])
     panels[0].set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     for tick, name in zip(panels[0].get_yticklabels(), names, strict=True):
         tick.set_color(LIBRARIES[name.partition("_")[0]])
@@ -86,62 +78,40 @@ def draw_peers(engines: Measured, file: Path) -> None:
     figure.supxlabel(
         "seconds of loss and gradient, torchdiffeq's adjoint = 1; left is faster", fontsize=9
     )
-    figure.savefig(file, dpi=120)
 
 
 CURVES = {
-    "snopt": ("#0072b2", "SNOpt"),
-    "snopt_refresh": ("#3c9bd6", "SNOpt, refresh\niteration"),
-    "torchdiffeq_adam": ("#6b7280", "Adam on\ntorchdiffeq"),
+    "snopt": "SNOpt",
+    "snopt_refresh": "SNOpt, refresh",
+    "torchdiffeq_adam": "Adam, torchdiffeq",
 }
+"""Contenders whose figures are divided by those of Adam on our engine."""
+COLOURS = {"SNOpt": "#0072b2", "SNOpt, refresh": "#3c9bd6", "Adam, torchdiffeq": "#6b7280"}
 UNITS = {"milliseconds": "time / Adam's", "megabytes": "memory / Adam's"}
 
 
-def draw_growth(grown: Measured, file: Path) -> None:
+def draw_growth(figure: Figure, axes: Measured) -> None:
     """Draw time and memory of one iteration over those of Adam, against each size."""
-    axes_found = grown["axes"]
-    figure = Figure(figsize=(11.5, 5.2), layout="constrained")
-    panels = figure.subplots(2, len(axes_found), squeeze=False, sharey="row")
-    for row, (key, unit) in enumerate(UNITS.items()):
-        for panel, (axis, found) in zip(panels[row], axes_found.items(), strict=True):
-            _growth_panel(panel, found, key)
-            _clean(panel, f"growing {axis}" if row == 0 else "")
-        highest = max(
-            max(ratios) for found in axes_found.values() for ratios in _ratios(found, key).values()
-        )
-        panels[row, 0].set(ylim=(0, 1.1 * highest))
-        panels[row, 0].set_ylabel(unit, fontsize=9)
-        _label_ends(panels[row, -1], *list(axes_found.values())[-1:], key)
-    figure.savefig(file, dpi=110)
+    figure.set_size_inches(11.5, 5.2)
+    panels = figure.subplots(2, len(axes), squeeze=False, sharey="row")
+    for row, (key, unit) in zip(panels, UNITS.items(), strict=True):
+        for panel, (axis, found) in zip(row, axes.items(), strict=True):
+            panel.axhline(1.0, color="#d55e00", linewidth=1, linestyle="--")
+            for name, ratios in _ratios(found["contenders"], key).items():
+                panel.plot(ratios, "o-", color=COLOURS[name], markersize=5)
+            panel.set_xticks(range(len(found["sizes"])), [str(size) for size in found["sizes"]])
+            clean(panel, title=f"growing {axis}" if key == "milliseconds" else "")
+        row[0].set_ylim(bottom=0)
+        row[0].set_ylabel(unit)
+        last, place = _ratios(found["contenders"], key), len(found["sizes"]) - 1
+        ends = {name: (place, ratios[-1], COLOURS[name]) for name, ratios in last.items()}
+        end_labels(row[-1], {**ends, "Adam = 1": (place, 1.0, "#d55e00")})
 
 
-def _ratios(found: Measured, key: str) -> dict[str, list[float]]:
-    """Return the curves over Adam's, by name."""
-    measured = found["contenders"]
+def _ratios(contenders: Measured, key: str) -> dict[str, list[float]]:
+    """Return the curves over Adam's, by label."""
     return {
-        name: [a / b for a, b in zip(measured[name][key], measured["adam"][key], strict=True)]
-        for name in CURVES
-        if name in measured
+        label: [a / b for a, b in zip(contenders[name][key], contenders["adam"][key], strict=True)]
+        for name, label in CURVES.items()
+        if name in contenders
     }
-
-
-def _growth_panel(panel: Axes, found: Measured, key: str) -> None:
-    panel.axhline(1.0, color="#d55e00", linewidth=1, linestyle="--")
-    sizes = range(len(found["sizes"]))
-    for name, ratios in _ratios(found, key).items():
-        panel.plot(sizes, ratios, "o-", color=CURVES[name][0], markersize=5)
-    panel.set_xticks(sizes, [str(size) for size in found["sizes"]])
-    panel.grid(axis="y", color="#eef0f3")
-
-
-def _label_ends(panel: Axes, found: Measured, key: str) -> None:
-    """Write the names beside the last points, moved apart where they would overlap."""
-    ends = [(ratios[-1], *CURVES[name]) for name, ratios in _ratios(found, key).items()]
-    gap, lowest = 0.13 * panel.get_ylim()[1], 0.0
-    for y, colour, text in sorted([*ends, (1.0, "#d55e00", "Adam = 1")]):
-        lowest = max(y, lowest)
-        panel.annotate(
-            text, (len(found["sizes"]) - 1, lowest), xytext=(10, 0), textcoords="offset points",
-            color=colour, fontsize=9, va="center", annotation_clip=False,
-        )  # fmt: skip
-        lowest += gap

@@ -2,15 +2,14 @@
 
 The model is a tanh network solved by equal Runge-Kutta steps, so that the work is known. One size
 grows while the others stay; times of a size are interleaved. Memory is the most that
-tensors take at one time in an iteration, with the weights and the optimizer's state. An
-exponent is the slope of a straight line through the logarithms.
+tensors take at one time in an iteration, with the weights and the optimizer's state.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import snopt
-from benchmarks.files import RESULTS, environment, read, write
+from benchmarks.files import RESULTS, keep
 from benchmarks.optimizer.cost import always, iteration
-from snopt.lab.paper.growth import slope
-from snopt.lab.paper.peak import peak_megabytes
+from snopt.lab.paper.peak import MB, peak_megabytes
 from snopt.lab.paper.timing import interleave, summary
 from snopt.optim import SNOpt
-
-MB = 2**20
 
 
 @dataclass(frozen=True)
@@ -118,11 +114,6 @@ CONTENDERS: dict[str, Callable[[Size], Iteration]] = {
 }
 
 
-def exponents(sizes: list[int], values: list[float]) -> dict[str, float]:
-    """Return the slope over all sizes, and that between the last two."""
-    return {"all": slope(sizes, values), "last": slope(sizes[-2:], values[-2:])}
-
-
 def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
     """Measure along one axis."""
     sizes = list(AXES[axis][:most])
@@ -137,8 +128,6 @@ def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
             found[name]["milliseconds"].append(1e3 * summary(times[name])["median"])
             found[name]["megabytes"].append(each.megabytes())
     for name, figures in found.items():
-        for key in ("milliseconds", "megabytes"):
-            figures[f"{key}_exponent"] = exponents(sizes, figures[key])
         milliseconds = " ".join(f"{value:.1f}" for value in figures["milliseconds"])
         print(f"{axis:8} {name:18} {milliseconds} ms", flush=True)
     return {"sizes": sizes, "contenders": found}
@@ -156,6 +145,4 @@ def main(chosen: argparse.Namespace) -> None:
     """Measure the requested axes, writing after each."""
     for axis in chosen.axes:
         measured = measure(axis, chosen.repeats, chosen.sizes)
-        kept = read(chosen.out)
-        kept.setdefault("axes", {})[axis] = {**measured, "rounds": chosen.repeats}
-        write(chosen.out, {**kept, "base": asdict(Size()), "environment": environment()})
+        keep(chosen.out, {**measured, "rounds": chosen.repeats}, "axes", axis)

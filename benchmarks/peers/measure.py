@@ -21,9 +21,8 @@ import argparse
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from benchmarks.files import RESULTS, WORKLOADS, environment, read, write
+from benchmarks.files import RESULTS, WORKLOADS, keep
 
 PARTS = {
     "engines": WORKLOADS,
@@ -33,13 +32,6 @@ PARTS = {
     "profile": ("ode_rnn", "cnf_gas"),
 }
 """What a part is measured on. It is a module of this group with ``measure(workload, budget)``."""
-
-
-def keep(file: Path, part: str, workload: str, measured: dict[str, Any]) -> None:
-    """Put one measurement into the file and leave the others as they are."""
-    kept = {name: found for name, found in read(file).items() if name in PARTS}
-    kept.setdefault(part, {})[workload] = measured
-    write(file, kept)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,5 +56,5 @@ def main(chosen: argparse.Namespace) -> None:
             except SystemExit as missing:  # data that is not there
                 print(f"{part} {workload}: left out; {missing}", flush=True)
                 continue
-            keep(chosen.out, part, workload, {**measured, "environment": environment()})
+            keep(chosen.out, measured, part, workload)
             print(f"{part} {workload}: {time.perf_counter() - start:.0f} s in all", flush=True)

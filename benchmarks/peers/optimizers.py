@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from benchmarks.optimizer.cost import REFRESH_EVERY, Trained, iteration, second_order
+from benchmarks.optimizer.cost import REFRESH_EVERY, Trained, iteration, second_order, steps
+from benchmarks.optimizer.tasks import registered
 from benchmarks.peers.engines import first_line, form_of, rounds
-from snopt.lab.config import OptimizerConfig
-from snopt.lab.optimizers import make_optimizers
 from snopt.lab.paper.timing import Run, Times, interleave, ratios, summary
 from snopt.lab.paper.timing import amortised as per_iteration
 
@@ -29,17 +29,12 @@ REFRESH_AFTER = 10
 """Steps between two refreshes of SOAP and of SINGD, their own defaults or authors' advice."""
 
 
-def registered(name: str, model: nn.Module, lr: float) -> list[Optimizer]:
-    """Create the optimizers that ``snopt train`` uses."""
-    return make_optimizers(model, OptimizerConfig(name, lr=lr))
-
-
-def heavyball_soap(model: nn.Module, lr: float) -> list[Optimizer]:
+def heavyball_soap(model: nn.Module) -> list[Optimizer]:
     import heavyball
 
     heavyball.utils.compile_mode = None  # its autotuning would take longer than the measurement
     settings = {"betas": (0.95, 0.95), "precondition_frequency": REFRESH_AFTER}
-    return [heavyball.SOAP(model.parameters(), lr=lr, weight_decay=0.0, **settings)]
+    return [heavyball.SOAP(model.parameters(), lr=0.0, weight_decay=0.0, **settings)]
 
 
 def singd(model: nn.Module, lr: float, every: int = REFRESH_AFTER) -> list[Optimizer]:
@@ -54,10 +49,10 @@ def singd(model: nn.Module, lr: float, every: int = REFRESH_AFTER) -> list[Optim
 
 #: Those that work in ``step`` alone, and after how many steps their work repeats.
 STEPPERS: dict[str, tuple[Callable[[nn.Module], list[Optimizer]], int]] = {
-    BASELINE: (lambda model: registered("adam", model, 0.0), 1),
-    "muon": (lambda model: registered("muon", model, 0.0), 1),
-    "soap": (lambda model: registered("soap", model, 0.0), REFRESH_AFTER),
-    "soap_heavyball": (lambda model: heavyball_soap(model, 0.0), REFRESH_AFTER),
+    BASELINE: (partial(registered, "adam", lr=0.0), 1),
+    "muon": (partial(registered, "muon", lr=0.0), 1),
+    "soap": (partial(registered, "soap", lr=0.0), REFRESH_AFTER),
+    "soap_heavyball": (heavyball_soap, REFRESH_AFTER),
 }
 
 
@@ -68,20 +63,6 @@ def gradient(case: str) -> Run:
     def run() -> None:
         model.zero_grad()
         model().backward()
-
-    return run
-
-
-def steps(case: str, make: Callable[[nn.Module], list[Optimizer]], count: int) -> Run:
-    """So many steps on one gradient."""
-    model = Trained(case, ENGINE, form_of(case))
-    optimizers = make(model)
-    model().backward()
-
-    def run() -> None:
-        for _ in range(count):
-            for optimizer in optimizers:
-                optimizer.step()
 
     return run
 
@@ -99,29 +80,32 @@ def singd_iteration(case: str, refresh: bool) -> Run:
     return iteration(model, first, others)
 
 
-def whole(case: str) -> dict[str, tuple[Callable[[], Run], Callable[[], Run], int]]:
-    """Those timed whole: makers of a plain iteration and of a refresh, and how often one is due."""
-    form = form_of(case)
+def makers(case: str) -> dict[str, tuple[dict[str, Callable[[], Run]], int]]:
+    """Return makers of the runs of each optimizer, and after how many iterations they repeat.
 
-    def snopt(refresh: bool) -> Run:
-        return second_order(case, ENGINE, form, refresh=refresh)
+    Runs are ``steps``, of a whole period; or iterations, ``plain`` and with a ``refresh``.
+    """
+    form = form_of(case)
+    found: dict[str, tuple[dict[str, Callable[[], Run]], int]] = {
+        name: ({"steps": partial(steps, case, make, form, period)}, period)
+        for name, (make, period) in STEPPERS.items()
+    }
+    ours = partial(second_order, case, ENGINE, form)
+    for name, make, period in (
+        ("snopt", ours, REFRESH_EVERY),
+        ("singd", partial(singd_iteration, case), REFRESH_AFTER),
+    ):
+        kinds = {"plain": partial(make, refresh=False), "refresh": partial(make, refresh=True)}
+        found[name] = kinds, period
 
     def optax() -> Run:
         from benchmarks.peers.optax_trials import adam_iteration
 
         return adam_iteration(case, form)
 
-    made = {
-        "snopt": (lambda: snopt(False), lambda: snopt(True), REFRESH_EVERY),
-        "singd": (
-            lambda: singd_iteration(case, False),
-            lambda: singd_iteration(case, True),
-            REFRESH_AFTER,
-        ),
-    }
     if case != "image":  # diffrax takes many seconds there, see the engines
-        made["optax_adam_diffrax"] = (optax, optax, 1)
-    return made
+        found["optax_adam_diffrax"] = {"plain": optax}, 1
+    return found
 
 
 def prepare(case: str) -> tuple[dict[str, Run], dict[str, int], dict[str, str]]:
@@ -129,34 +113,18 @@ def prepare(case: str) -> tuple[dict[str, Run], dict[str, int], dict[str, str]]:
     runs: dict[str, Run] = {"gradient": gradient(case)}
     runs["gradient"]()
     periods, unable = {}, {}
-    for name, (make, count) in STEPPERS.items():
-        attempt({f"{name}/steps": lambda m=make, c=count: steps(case, m, c)}, runs, unable)
-        periods[name] = count
-    for name, (plain, refresh, every) in whole(case).items():
-        makers = {f"{name}/plain": plain}
-        if every > 1:
-            makers[f"{name}/refresh"] = refresh
-        attempt(makers, runs, unable)
-        periods[name] = every
+    for name, (kinds, period) in makers(case).items():
+        periods[name] = period
+        try:
+            made = {f"{name}/{kind}": make() for kind, make in kinds.items()}
+            for run in (*made.values(), *made.values()):
+                run()
+        except Exception as error:  # noqa: BLE001 - a peer may fail in any way
+            unable[name] = first_line(error)
+            print(f"{name:20} {unable[name]}", flush=True)
+        else:
+            runs.update(made)
     return runs, periods, unable
-
-
-def attempt(
-    makers: dict[str, Callable[[], Run]], runs: dict[str, Run], unable: dict[str, str]
-) -> None:
-    """Add the runs of one optimizer, all or none."""
-    made: dict[str, Run] = {}
-    try:
-        for key, make in makers.items():
-            made[key] = make()
-            made[key]()
-            made[key]()
-    except Exception as error:  # noqa: BLE001 - a peer may fail in any way
-        name = next(iter(makers)).partition("/")[0]
-        unable[name] = first_line(error)
-        print(f"{name:20} {unable[name]}", flush=True)
-    else:
-        runs.update(made)
 
 
 def amortised(times: Times, periods: dict[str, int]) -> Times:

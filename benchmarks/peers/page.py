@@ -7,26 +7,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import (
-    DOCS,
-    RESULTS,
-    WORKLOADS,
-    label,
-    put,
-    read,
-    spread,
-)
-from benchmarks.peers.figures import draw_growth, draw_peers
-from snopt.lab.table import markdown
+from benchmarks.engine.profile import ARITHMETIC
+from benchmarks.files import DOCS, RESULTS, WORKLOADS, label, put, read, save_figure, spread
+from benchmarks.peers.figures import UNITS, draw_growth, draw_peers
+from snopt.lab.paper.growth import slope
+from snopt.lab.table import cell_text, markdown
 
 OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
 ORDER = (*WORKLOADS, "digits", "mnist")
-ARITHMETIC = ("matrix products", "elementwise", "reductions")
-"""Kinds of work, as :mod:`benchmarks.peers.profile` names them, that the mathematics asks for."""
-PARTS = ("engines", "memory", "optimizers", "targets", "profile")
 NOTHING = "–"
 Measured = dict[str, Any]
 
@@ -38,9 +30,7 @@ def ordered(measured: Measured) -> list[tuple[str, Measured]]:
 
 def number(value: float | None) -> str:
     """Format a number with three digits, or a dash."""
-    if value is None:
-        return NOTHING
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return NOTHING if value is None else cell_text(value)
 
 
 def contenders(measured: Measured) -> list[str]:
@@ -149,22 +139,15 @@ def targets(measured: Measured) -> str:
 
 def growth(measured: Measured) -> str:
     """Tabulate the exponents of time and memory, a row per size that grows."""
-    axes = measured["axes"]
-    names = sorted({name for found in axes.values() for name in found["contenders"]})
-
-    def cell(figures: Measured | None) -> str:
-        if figures is None:
-            return NOTHING
-        keys = ("milliseconds_exponent", "megabytes_exponent")
-        return " / ".join(f"{figures[key]['all']:.2f}" for key in keys)
-
-    rows = [
-        [
-            f"{axis}, {found['sizes'][0]} to {found['sizes'][-1]}",
-            *(cell(found["contenders"].get(name)) for name in names),
-        ]
-        for axis, found in axes.items()
-    ]
+    names = contenders(measured["axes"])
+    rows = []
+    for axis, found in measured["axes"].items():
+        sizes, cells = found["sizes"], []
+        for name in names:
+            figures = found["contenders"].get(name, {})
+            powers = [slope(sizes, figures[key]) for key in UNITS if key in figures]
+            cells.append(" / ".join(f"{power:.2f}" for power in powers) or NOTHING)
+        rows.append([f"{axis}, {sizes[0]} to {sizes[-1]}", *cells])
     return markdown(["size", *(f"`{name}`" for name in names)], rows)
 
 
@@ -173,20 +156,18 @@ def profile(measured: Measured) -> str:
     found = ordered(measured)
     kinds = dict.fromkeys(kind for _, each in found for kind in each["operators"]["kinds"])
 
-    def share(each: Measured, kind: str) -> float:
-        return float(each["operators"]["kinds"].get(kind, 0.0))
+    def shares(*counted: str) -> list[str]:
+        parts = [
+            [each["operators"]["kinds"].get(kind, 0.0) for kind in counted] for _, each in found
+        ]
+        return [f"{100 * sum(part):.0f} %" for part in parts]
 
-    rows = [[kind, *(f"{100 * share(each, kind):.0f} %" for _, each in found)] for kind in kinds]
-    rest = [f"**{overhead(each['operators']['kinds']):.0f} %**" for _, each in found]
-    rows.append(["**not arithmetic**", *rest])
+    rows = [[kind, *shares(kind)] for kind in kinds]
+    rest = shares(*(kind for kind in kinds if kind not in ARITHMETIC))
+    rows.append(["**not arithmetic**", *(f"**{share}**" for share in rest)])
     calls = [f"{each['operators']['calls'] / each['units']:.0f}" for _, each in found]
     rows.append(["operator calls per " + " / ".join(each["unit"] for _, each in found), *calls])
     return markdown(["work", *(f"`{case}`" for case, _ in found)], rows)
-
-
-def overhead(kinds: dict[str, float]) -> float:
-    """Return the percentage of the time that is not arithmetic."""
-    return 100 * sum(share for name, share in kinds.items() if name not in ARITHMETIC)
 
 
 def versions(environment: Measured) -> str:
@@ -213,9 +194,9 @@ def tables(peers: Measured, grown: Measured) -> dict[str, str]:
     }
     if peers.get("engines"):
         found["peers-engines"] = engines(peers["engines"], peers.get("memory", {}))
-    for part in (part for name, part in peers.items() if name in PARTS):
-        for figures in part.values():  # all parts share their surroundings but the date
-            return {**found, "peers-environment": versions(figures["environment"])}
+    for figures in (each for part in peers.values() for each in part.values()):
+        # All parts share their surroundings but the date.
+        return {**found, "peers-environment": versions(figures["environment"])}
     return found
 
 
@@ -226,10 +207,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(chosen: argparse.Namespace) -> None:
     """Write the tables and the figures."""
-    measured, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
-    peers = {part: found for part, found in measured.items() if part in PARTS}
+    peers, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
     if grown:
-        draw_growth(grown, chosen.out / "growth.png")
+        save_figure(chosen.out / "growth.png", partial(draw_growth, axes=grown["axes"]))
     if peers.get("engines"):
-        draw_peers(peers["engines"], chosen.out / "peers.png")
+        save_figure(chosen.out / "peers.png", partial(draw_peers, engines=peers["engines"]), 120)
     put(chosen.out / "peers.md", tables(peers, grown))

@@ -17,8 +17,9 @@ from torch import Tensor
 import snopt
 from benchmarks.files import RESULTS, read
 from benchmarks.optimizer.small import SMALL, Learner, Small
+from benchmarks.optimizer.tasks import registered
 from benchmarks.peers.engines import first_line
-from benchmarks.peers.optimizers import registered, singd
+from benchmarks.peers.optimizers import singd
 from snopt.lab.recipes.run import rotated
 
 SEEDS = (0, 1, 2)

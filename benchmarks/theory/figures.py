@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import snopt
-from benchmarks.files import DOCS
+from benchmarks.files import DOCS, save_figure
 from snopt.lab.paper.curves import clean
 from snopt.second_order.low_rank import LowRank
 from snopt.second_order.outer_products import gradient_factor, hessian_factors
@@ -95,7 +96,8 @@ def relative(found: Tensor, true: Tensor) -> float:
 # ----------------------------------------------------------------------------------- figures
 
 
-def kronecker(problem: Problem, folder: Path) -> None:
+def kronecker(figure: Figure, problem: Problem) -> None:
+    """Draw the error of the factor integrals, and the eigenvalues of the factors."""
     fine, _ = problem.factors(snopt.PerStep(6), method="dopri8", rtol=1e-12, atol=1e-12)
 
     def error(quadrature: object, tolerance: float) -> tuple[float, int]:
@@ -103,7 +105,7 @@ def kronecker(problem: Problem, folder: Path) -> None:
         found, steps = problem.factors(quadrature, **solver)
         return max(relative(found[name], fine[name]) for name in fine), steps
 
-    figure = Figure(figsize=(10.5, 4), layout="constrained")
+    figure.set_size_inches(10.5, 4)
     left, right = figure.subplots(1, 2)
     counts = (2, 5, 10, 20, 50, 100, 200)
     uniform = [error(snopt.UniformGrid(n), 1e-3)[0] for n in counts]
@@ -125,19 +127,17 @@ def kronecker(problem: Problem, folder: Path) -> None:
     clean(right, "number of the eigenvalue", "eigenvalue / largest")
     right.set_ylim(1e-8, 3)
     right.legend(fontsize=9)
-    figure.savefig(folder / "kronecker.png", dpi=120)
 
 
-def gap(rows: list[tuple[int, float, float]], folder: Path) -> None:
-    """How far Theorem 1 is from the Hessian, and the loss."""
+def gap(figure: Figure, rows: list[tuple[int, float, float]]) -> None:
+    """Draw how far Theorem 1 is from the Hessian, and the loss."""
     when, loss, distance = zip(*rows, strict=True)
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure.set_size_inches(7, 3.6)
     panel = figure.subplots()
     panel.semilogy(when, distance, "o-", label="‖Theorem 1 - Hessian‖ / ‖Hessian‖, in Q_uu")
     panel.semilogy(when, loss, "s--", color="tab:gray", label="loss")
     clean(panel, "iterations of Adam")
     panel.legend(fontsize=9)
-    figure.savefig(folder / "gap.png", dpi=120)
 
 
 def low_rank(panel: Axes, problem: Problem, title: str) -> None:
@@ -183,8 +183,8 @@ def main(chosen: argparse.Namespace) -> None:
         if i in (0, chosen.iterations):
             when = "before" if i == 0 else "after"
             low_rank(panels[int(i > 0)], problem, f"{when} training, loss {rows[-1][1]:.3g}")
-    gap(rows, chosen.out)
+    save_figure(chosen.out / "gap.png", partial(gap, rows=rows), dpi=120)
     panels[0].set_ylabel("relative error of Q_uu")
     panels[0].legend(fontsize=9)
     figure.savefig(chosen.out / "low_rank.png", dpi=120)
-    kronecker(problem, chosen.out)
+    save_figure(chosen.out / "kronecker.png", partial(kronecker, problem=problem), dpi=120)

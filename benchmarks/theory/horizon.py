@@ -1,20 +1,20 @@
 """Learning the horizon on images: T, time an iteration, evaluations and accuracy.
 
     SNOPT_DATA=... python -m benchmarks.theory horizon     # MNIST, from 1 and from 0.05
-    SNOPT_DATA=... python -m benchmarks.theory horizon --tasks cifar10 --optimizer snopt
+    SNOPT_DATA=... python -m benchmarks.theory horizon --tasks cifar10 --set optimizer.name=snopt
     python -m benchmarks.theory horizon --plot          # the picture and the table in the docs
 
 The item ``adap-t1`` of ``snopt paper`` with a narrower model and one more arm. Four arms start from
 the same weights and see the same batches: T fixed, the second-order feedback policy and the
 first-order baseline with the penalties of the authors' scripts, and HorizonOptimizer with its
-defaults. Times are CPU seconds. Adam, or SNOpt with its default settings, trains the parameters.
-Accuracies are on test images.
+defaults. Times are CPU seconds. Adam trains the parameters. Accuracies are on test images.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -23,50 +23,44 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure, write
+from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
-from snopt.lab.paper.curves import clean, legend
+from snopt.lab.optimizers.registry import PALETTE
+from snopt.lab.paper.curves import clean, legend, plot
 from snopt.lab.paper.items.horizon import PENALTIES
-from snopt.lab.recipes import recipe
+from snopt.lab.recipes import recipe, with_settings
 from snopt.lab.recipes import run as train
 from snopt.lab.report.read import read_run
 from snopt.lab.table import markdown
+from snopt.lab.train.folder import write_json
 
 ARMS: dict[str, HorizonPolicy] = {
     "fixed": "fixed", "feedback": "feedback", "gradient": "gradient", "defaults": "feedback",
 }  # fmt: skip
 TASKS = {"mnist": "MNIST", "cifar10": "CIFAR-10 (part)"}
-#: Iterations between two points of a curve.
-EVERY = 25
 MEANS = ("nfe_forward", "nfe_backward", "loss")
 TESTED = 2000
 
 
-def configured(
-    task: str, arm: str, start: float, seed: int, args: argparse.Namespace
-) -> Experiment:
+def configured(task: str, arm: str, start: float, seed: int, settings: Sequence[str]) -> Experiment:
     """Describe one arm."""
-    config = recipe(task, args.optimizer)
+    config = recipe(task, "adam")
     horizon = HorizonConfig(ARMS[arm])
     if arm != "defaults":
-        horizon = replace(horizon, lr=args.horizon_lr, penalty=PENALTIES[start], every=args.every)
-    return replace(
+        horizon = replace(horizon, lr=0.1, penalty=PENALTIES[start], every=10)
+    config = replace(
         config,
         # All training images; evaluated on test images along the run.
         data=replace(config.data, hold_out=False, valid_examples=TESTED, test_examples=0),
-        model=replace(config.model, width=args.width),
+        model=replace(config.model, width=16),
         solver=replace(config.solver, horizon=start),
-        optimizer=OptimizerConfig(args.optimizer, lr=args.lr),
+        optimizer=OptimizerConfig("adam", lr=3e-3),
         train=replace(
-            config.train,
-            seed=seed,
-            batch_size=args.batch,
-            iterations=args.iterations,
-            epochs=None,
-            evaluate_every=min(EVERY, args.iterations),
+            config.train, seed=seed, batch_size=128, iterations=300, epochs=None, evaluate_every=25
         ),
         horizon=horizon,
     )
+    return with_settings(config, settings)
 
 
 def curve_of(folder: Path, start: float) -> list[dict[str, float]]:
@@ -93,38 +87,29 @@ def curve_of(folder: Path, start: float) -> list[dict[str, float]]:
     return found
 
 
-def run(task: str, start: float, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+def run(task: str, start: float, seed: int, settings: Sequence[str]) -> dict[str, Any]:
     """Train the arms."""
     curves = {}
     for arm in ARMS:
         with tempfile.TemporaryDirectory() as folder:
-            train(configured(task, arm, start, seed, args), folder)
+            train(configured(task, arm, start, seed, settings), folder)
             curves[arm] = curve_of(Path(folder), start)
         last = curves[arm][-1]
         print(f"{task} {arm:8} T {last['horizon']:.3f} {last['accuracy']:.1f}%", flush=True)
-    result = {
+    return {
         "task": task,
         "start": start,
         "seed": seed,
-        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+        "settings": settings,
         "arms": curves,
+        "environment": environment(),
     }
-    return {**result, "summary": summary(result), "environment": environment()}
 
 
-def summary(result: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Whole training time and final accuracy of each arm; time also relative to the fixed one."""
-    found = {}
-    for name, curve in result["arms"].items():
-        steps = np.diff([0, *(p["iteration"] for p in curve)])
-        found[name] = {
-            "seconds": float(sum(p["seconds"] * n for p, n in zip(curve, steps, strict=True))),
-            "horizon": curve[-1]["horizon"],
-            "accuracy": float(np.mean([p["accuracy"] for p in curve[-3:]])),
-        }
-    for row in found.values():
-        row["relative"] = row["seconds"] / found["fixed"]["seconds"]
-    return found
+def seconds_of(curve: list[dict[str, float]]) -> float:
+    """Return the CPU seconds of a whole training."""
+    steps = np.diff([0, *(point["iteration"] for point in curve)])
+    return float(np.dot(steps, [point["seconds"] for point in curve]))
 
 
 # -------------------------------------------------------------------------------- page
@@ -153,12 +138,11 @@ def draw(figure: Any, results: list[dict[str, Any]]) -> None:
     axes = figure.subplots(len(groups), len(PANELS), squeeze=False)
     for row, (title, runs) in zip(axes, groups.items(), strict=True):
         for axis, (key, name) in zip(row, PANELS.items(), strict=True):
-            for arm, curve in runs[0]["arms"].items():
+            for arm, color in zip(ARMS, PALETTE[::2], strict=True):
                 values = np.array([[p[key] for p in run["arms"][arm]] for run in runs])
-                at = [p["iteration"] for p in curve]
-                (line,) = axis.plot(at, values.mean(0), label=arm, lw=1.4)
-                low, high = values.min(0), values.max(0)
-                axis.fill_between(at, low, high, color=line.get_color(), alpha=0.15, lw=0)
+                found = {"mean": values.mean(0), "below": values.min(0), "above": values.max(0)}
+                found["iteration"] = [p["iteration"] for p in runs[0]["arms"][arm]]
+                plot(axis, found, "iteration", color=color, label=arm)
             clean(axis, "iteration", name, title if axis is row[0] else "")
     legend(figure, len(ARMS), "lower")
 
@@ -174,9 +158,11 @@ def table(results: list[dict[str, Any]]) -> str:
                 f"{np.mean([curve[i]['horizon'] for curve in curves]):.2f}"
                 for i in (third - 1, 2 * third - 1, -1)
             ]
-            relative = np.mean([run["summary"][arm]["relative"] for run in runs])
+            relative = np.mean(
+                [seconds_of(run["arms"][arm]) / seconds_of(run["arms"]["fixed"]) for run in runs]
+            )
             nfe = np.mean([curve[-1]["nfe_forward"] for curve in curves])
-            accuracy = [run["summary"][arm]["accuracy"] for run in runs]
+            accuracy = [np.mean([point["accuracy"] for point in curve[-3:]]) for curve in curves]
             right = f"{np.mean(accuracy):.1f}"
             if len(runs) > 1:
                 right += f" ± {np.std(accuracy, ddof=1):.1f}"
@@ -189,16 +175,10 @@ def table(results: list[dict[str, Any]]) -> str:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["mnist"])
-    parser.add_argument("--iterations", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--optimizer", choices=("adam", "snopt"), default="adam")
-    parser.add_argument("--lr", type=float, default=3e-3, help="of the parameters")
     starts = list(PENALTIES)
     parser.add_argument("--starts", type=float, nargs="+", choices=starts, default=starts)
-    parser.add_argument("--horizon-lr", type=float, default=0.1, help="of T")
-    parser.add_argument("--every", type=int, default=10, help="iterations between updates of T")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="of all runs")
     parser.add_argument("--out", type=Path, default=RESULTS / "horizon.json")
     parser.add_argument("--plot", action="store_true", help="only show what --out holds")
 
@@ -211,7 +191,7 @@ def main(chosen: argparse.Namespace) -> None:
         put(DOCS / "theory" / "horizon.md", {"images": table(kept)})
         return
     for seed, task, start in product(chosen.seeds, chosen.tasks, chosen.starts):
-        result, key = run(task, start, seed, chosen), (task, start, seed)
+        result, key = run(task, start, seed, chosen.set), (task, start, seed)
         kept = [r for r in kept if (r["task"], r["start"], r["seed"]) != key]
         kept.append(result)
-        write(chosen.out, {"runs": kept})
+        write_json(chosen.out, {"runs": kept})

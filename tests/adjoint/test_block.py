@@ -10,7 +10,7 @@ from torch import nn
 
 import snopt
 from snopt.base.errors import FieldOutputError, InvalidTimes
-from tests.problems import TanhField
+from tests.problems import Count, TanhField
 
 ADJOINTS = ["checkpoint", "backsolve", "reversible", "direct"]
 
@@ -114,13 +114,6 @@ def test_the_horizon_may_lie_before_the_start():
 
 
 def test_observers_are_told_in_training_and_not_in_evaluation():
-    class Count:
-        quadrature = snopt.PerStep(2)
-        told = 0
-
-        def observe(self, t, weight, x, Q_x):
-            self.told += 1
-
     ode = block()
     ode.observer = Count()
     ode(batch()).sum().backward()
@@ -309,9 +302,8 @@ def test_times_may_be_integers():
         assert snopt.odeint(block.field, x, t).shape == (3, 2, 3)
 
 
-def test_a_compiled_block_is_picklable_after_use(monkeypatch):
-    compile_as = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **_: compile_as(f, backend="eager"))
+@pytest.mark.usefixtures("traced")
+def test_a_compiled_block_is_picklable_after_use():
     block, x = snopt.NeuralODE(TanhField(), compile=True), torch.randn(2, 3, dtype=torch.float64)
     out = block(x)
     out.sum().backward()

@@ -1,6 +1,5 @@
 """Compiled steps: the same numbers, few compilations, and a way out."""
 
-import functools
 import itertools
 import warnings
 
@@ -10,7 +9,7 @@ from torch import nn
 
 import snopt
 from snopt.base.errors import InvalidOption
-from tests.problems import TanhField
+from tests.problems import Count, TanhField
 
 
 class Field(nn.Module):
@@ -48,13 +47,6 @@ def gradients(block, x, t=None):
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torch.compiler.reset()
-
-
-@pytest.fixture
-def traced(monkeypatch):
-    """Trace as the compiler does, but run the traced graph: seconds instead of minutes."""
-    quick = functools.partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr("snopt.adjoint.compiled.torch.compile", quick)
 
 
 @pytest.mark.parametrize("keep", [0, 1])
@@ -181,13 +173,6 @@ def test_compiled_serves_many_times_and_observers():
 
 @pytest.mark.usefixtures("traced")
 def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observed():
-    class Nodes:
-        quadrature = snopt.PerStep(2)
-        told = 0
-
-        def observe(self, t, weight, x, Q_x):
-            self.told += 1
-
     def solve_of(state):  # a block's output is a copy of what the solve returned
         return state.grad_fn.next_functions[0][0]
 
@@ -205,7 +190,7 @@ def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observe
     plain, node = iteration(compiled)
     assert compiled.stats.accepted == 1
     assert "_Checkpoint" not in node.name()
-    compiled.observer = Nodes()
+    compiled.observer = Count()
     observed, node = iteration(compiled)
     assert "_Checkpoint" in node.name()
     assert compiled.observer.told == 3 * 2
@@ -223,6 +208,16 @@ def test_a_solve_that_needs_more_than_its_one_step_is_solved_all_the_same():
     found, expected = gradients(compiled, x)[1], gradients(eager, x)[1]
     assert compiled.stats.accepted > 1
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_compiler_itself_gives_what_eager_steps_give():
+    """The other tests run traced graphs; those of whole models with the compiler are slow ones."""
+    compiled, eager = pair(Field(), horizon=0.1, rtol=1e-3, atol=1e-3)
+    x = torch.randn(4, 3, requires_grad=True)
+    found, expected = gradients(compiled, x), gradients(eager, x)
+    assert not compiled.adjoint.broken
+    assert torch.allclose(found[0], expected[0], atol=1e-5)
+    assert torch.allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
 
 
 def test_where_no_compiler_works_eager_takes_over_with_one_warning(monkeypatch):

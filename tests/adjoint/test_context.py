@@ -72,10 +72,8 @@ def test_the_reversible_adjoint_differentiates_for_the_context():
 
 
 @pytest.mark.parametrize("carried", [False, True])
-def test_a_compiled_block_differentiates_for_the_context(carried, monkeypatch):
-    compile_as = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **_: compile_as(f, backend="aot_eager"))
-    torch._dynamo.reset()
+@pytest.mark.usefixtures("traced")
+def test_a_compiled_block_differentiates_for_the_context(carried):
     for keep in (None, 0):
         model = Model(adjoint=snopt.Checkpoint(keep=keep), compile=True)
         if carried:  # a whole solve in one step, on the caller's tape

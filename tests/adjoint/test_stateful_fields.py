@@ -9,6 +9,7 @@ from torch import nn
 import snopt
 from snopt.base.errors import GradientError
 from snopt.base.isolation import solver
+from tests.problems import Count
 
 TIMES = [0.0, 0.33, 0.35, 1.0]
 
@@ -43,14 +44,6 @@ class Normed(nn.Module):
 
     def forward(self, t, x):
         return self.second(self.drop(torch.tanh(self.norm(self.first(x)))))
-
-
-class Count:
-    quadrature = snopt.PerStep(2)
-    told = 0
-
-    def observe(self, t, weight, x, Q_x):
-        self.told += 1
 
 
 def iterate(field, times=TIMES, observer=None, **solver):
@@ -186,13 +179,6 @@ def test_an_observer_may_draw_random_numbers_of_its_own():
         x = snopt.odeint(field, x0, [0.0, 1.0], observer=observer, **ADAPTIVE)
         x[-1].sum().backward()
     assert not torch.equal(first.drawn, second.drawn)
-
-
-@pytest.fixture
-def traced(monkeypatch):
-    torch.compiler.reset()
-    quick = functools.partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr("snopt.adjoint.compiled.torch.compile", quick)
 
 
 def training_step(block, x):

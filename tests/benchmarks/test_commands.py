@@ -35,7 +35,8 @@ SMALLEST = {
     "theory figures": "--iterations 25 --out {folder}",
     "theory errors": "--cases mlp_2d --methods rk4 --coarsest --out {out}",
     "theory memory": "--axes steps --methods SNOpt --sizes 2 --out {out}",
-    "theory horizon": "--tasks mnist --iterations 1 --batch 4 --width 2 --seeds 0 --out {out}",
+    "theory horizon": "--tasks mnist --seeds 0 --out {out} --set model.width=2 "
+    "train.batch_size=4 train.iterations=1 train.evaluate_every=1",
 }
 SLOW = {
     "engine memory", "engine series", "engine tradeoff", "optimizer cost", "optimizer scaling",

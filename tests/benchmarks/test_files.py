@@ -1,9 +1,24 @@
-"""Tables in their places, and pages that are as their results say."""
+"""Results beside others, tables in their places, and pages that are as their results say."""
 
 import pytest
 
-from benchmarks.files import DOCS, RESULTS, put, read
+from benchmarks.files import DOCS, RESULTS, keep, put, read
 from snopt.lab.table import markdown
+
+
+def test_results_are_added_beside_the_others(tmp_path):
+    file = tmp_path / "results" / "peers.json"
+    keep(file, {"rounds": 3}, "engines", "image")
+    keep(file, {"rounds": 5}, "engines", "ode_rnn")
+    keep(file, {"megabytes": {}}, "memory")
+    keep(file, {"rounds": 7}, "engines", "image")
+    found = read(file)
+    assert {name: each["rounds"] for name, each in found["engines"].items()} == {
+        "image": 7,
+        "ode_rnn": 5,
+    }
+    assert found["memory"]["megabytes"] == {}
+    assert "torch" in found["memory"]["environment"]["packages"]
 
 
 def test_table_is_put_between_its_marks(tmp_path):
@@ -29,9 +44,9 @@ def stored_tables():
     from benchmarks.optimizer import scaling_fit
     from benchmarks.peers import page as peers
 
-    engine = page.tables(read(RESULTS / "engine.json"), read(RESULTS / "memory.json"))
     return {
-        "peers": engine | peers.tables(read(RESULTS / "peers.json"), read(RESULTS / "growth.json")),
+        "peers": page.tables(page.stored())
+        | peers.tables(read(RESULTS / "peers.json"), read(RESULTS / "growth.json")),
         "solving": choosing.tables(read(RESULTS / "choosing.json")),
         "scaling": scaling_fit.tables(read(RESULTS / "scaling.json")),
     }

@@ -16,6 +16,7 @@ from torch import nn
 import snopt
 from snopt.kronecker import KroneckerOptions
 from tests.kronecker.recorded import collected, factors_after, recorder_of
+from tests.problems import Residual
 
 STEPS = 12
 CONVS = [nn.Conv1d, nn.Conv2d, nn.Conv3d]
@@ -302,18 +303,9 @@ def test_accumulated_batches_are_one_batch(case, parts):
 @fuzzed
 def test_one_euler_step_gives_the_factors_of_a_residual_layer(case, conv):
     field, x = Random(case), start(case)
-
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.field = field
-
-        def forward(self, x):
-            return x + self.field(torch.zeros((), dtype=x.dtype), x)
-
     options = KroneckerOptions(conv=conv)
     euler = found(block(field, method="euler", options={"step_size": 1.0}), x, options)
-    plain = found(Residual(), x, options)
+    plain = found(Residual(field), x, options)
     close(euler, grouped(plain), 1e-9)
 
 

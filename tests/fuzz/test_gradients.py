@@ -4,10 +4,7 @@
 can be typed into ``judge``, and belongs among ``FOUND`` when it is repaired.
 """
 
-import functools
-
 import pytest
-import torch
 from hypothesis import HealthCheck, Phase, given, reject, settings
 
 from tests.fuzz import draw
@@ -132,16 +129,13 @@ def test_the_reversible_gradient_is_that_of_its_own_leapfrog(case):
 
 
 @pytest.fixture
-def traced(monkeypatch):
-    """Trace as the compiler does, but run the traced graph: seconds instead of minutes."""
-    torch.compiler.reset()
+def fresh_blocks(traced):
     compiled_block.cache_clear()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     yield
     compiled_block.cache_clear()
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("fresh_blocks")
 @pytest.mark.parametrize("family", range(len(FAMILIES)))
 def test_compiled_gradients_are_those_of_backpropagation(family):
     @fixed(12)

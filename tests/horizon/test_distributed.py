@@ -1,15 +1,14 @@
 """Two processes on halves of a batch learn the horizon that one learns on the whole."""
 
-import socket
-
 import pytest
 import torch
-from torch import distributed, multiprocessing, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import snopt
 from snopt.horizon import HorizonOptimizer
 from tests.problems import TanhField
+from tests.processes import both
 
 EVERY = 3
 
@@ -36,34 +35,20 @@ def run(model, part, silent=()):
     return [list(record) for record in horizon.history]
 
 
-def work(rank, port, results):
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
-    )
-    try:
-        part = slice(4 * rank, 4 * rank + 4)
-        found = {"heard": run(DistributedDataParallel(make()), part)}
-        # One rank has nothing to say in one iteration: all of them still agree.
-        silent = [1] if rank else []
-        found["silent"] = run(DistributedDataParallel(make()), part, silent)
-        results[rank] = found
-        distributed.barrier()
-    finally:
-        distributed.destroy_process_group()
+def work(rank):
+    part = slice(4 * rank, 4 * rank + 4)
+    # One rank has nothing to say in one iteration: all of them still agree.
+    silent = [1] if rank else []
+    return {
+        "heard": run(DistributedDataParallel(make()), part),
+        "silent": run(DistributedDataParallel(make()), part, silent),
+    }
 
 
 @pytest.fixture(scope="module")
 def ranks():
     """What two processes found."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        results = manager.dict()
-        multiprocessing.spawn(work, (port, results), nprocs=2)
-        return results[0], results[1]
+    return both(work)
 
 
 def test_two_processes_equal_one_on_the_joined_batch(ranks):

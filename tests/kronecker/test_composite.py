@@ -10,6 +10,7 @@ import snopt
 from snopt.kronecker import KroneckerOptions, check_view, composite_of, matrices_of
 from snopt.optim import SNOpt
 from tests.kronecker.recorded import collected, recorder_of
+from tests.problems import Residual
 
 RECURRENT = KroneckerOptions(recurrent=True)
 fuzzed = settings(max_examples=25, derandomize=True, deadline=None, database=None)
@@ -167,17 +168,11 @@ def test_one_euler_step_gives_what_a_residual_layer_gives(kind):
     torch.manual_seed(0)
     field, shape = FIELDS[kind]()
     field, x = field.double(), randn(*shape)
-
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.field = field
-
-        def forward(self, x):
-            return x + self.field(torch.zeros((), dtype=x.dtype), x)
-
     found = []
-    for model in (snopt.NeuralODE(field, method="euler", options={"step_size": 1.0}), Residual()):
+    for model in (
+        snopt.NeuralODE(field, method="euler", options={"step_size": 1.0}),
+        Residual(field),
+    ):
         recorder = recorder_of(model, RECURRENT)
         recorder.arm()
         model(x).sin().square().mean().backward()

@@ -1,23 +1,17 @@
 """Two processes on halves of a batch give what one process gives on the whole."""
 
-import socket
-
 import pytest
 import torch
-from torch import distributed, multiprocessing, nn
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snopt.optim import SNOpt
 from snopt.optim.parallel import owners, together
 from tests.optim.problems import image_batch, mixed_model
+from tests.processes import both
 
 STEPS = 5
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+RULES = ("adam", "amortized")
 
 
 def run(model, optimizer, part):
@@ -40,39 +34,40 @@ def counted(name, calls):
     return call
 
 
-def work(rank, port, rule, results):
-    torch.set_num_threads(1)
+def work(rank):
     calls = {}
     distributed.all_reduce = counted("all_reduce", calls)
     distributed.broadcast = counted("broadcast", calls)
-    distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
-    )
-    try:
-        inner = mixed_model().double()
-        model = DistributedDataParallel(inner)
-        optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
-        run(model, optimizer, slice(4 * rank, 4 * rank + 4))
-        factors = optimizer.factors
-        results[rank] = {
-            "parameters": [p.detach() for p in inner.parameters()],
-            "A": {name: factors[name].A for name in factors},
-            "B": {name: factors[name].B for name in factors},
-            "batch_size": optimizer.batch_size,
-            "calls": calls,
-        }
-        distributed.barrier()
-    finally:
-        distributed.destroy_process_group()
+    found = {}
+    for rule in RULES:
+        calls.clear()
+        found[rule] = trained(rank, rule) | {"calls": dict(calls)}
+    return found
 
 
-@pytest.mark.parametrize("rule", ["adam", "amortized"])
-def test_two_processes_equal_one_on_the_joined_batch(rule):
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        results = manager.dict()
-        multiprocessing.spawn(work, (free_port(), rule, results), nprocs=2)
-        first, second = results[0], results[1]
+def trained(rank, rule):
+    inner = mixed_model().double()
+    model = DistributedDataParallel(inner)
+    optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
+    run(model, optimizer, slice(4 * rank, 4 * rank + 4))
+    factors = optimizer.factors
+    return {
+        "parameters": [p.detach() for p in inner.parameters()],
+        "A": {name: factors[name].A for name in factors},
+        "B": {name: factors[name].B for name in factors},
+        "batch_size": optimizer.batch_size,
+    }
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """What two processes found."""
+    return both(work)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_two_processes_equal_one_on_the_joined_batch(rule, ranks):
+    first, second = (found[rule] for found in ranks)
     model = mixed_model().double()
     optimizer = SNOpt(model, rule=rule, lr=1e-2, refresh_every=2)
     run(model, optimizer, slice(None))

@@ -1,25 +1,18 @@
 """Processes decide together, and a lost one is an error, not a wait."""
 
 import os
-import socket
 import time
 import warnings
-from datetime import timedelta
 
 import pytest
 import torch
-from torch import distributed, multiprocessing, nn
+from torch import multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import snopt
 from snopt.optim import SNOpt, all_ranks_ok, parallel
 from tests.optim.problems import euler_model
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from tests.processes import both, free_port, join
 
 
 def batch(seed, part=slice(None)):
@@ -161,37 +154,20 @@ SCENES = [
 ]
 
 
-def start(rank, port, seconds):
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2,
-        timeout=timedelta(seconds=seconds),
-    )  # fmt: skip
-
-
-def work(rank, port, results):
-    start(rank, port, 60)
-    try:
-        found = {}
-        for scene in SCENES:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                found[scene.__name__] = scene(rank)
-            found[scene.__name__]["warnings"] = [str(w.message) for w in caught]
-        results[rank] = found
-        distributed.barrier()
-    finally:
-        distributed.destroy_process_group()
+def work(rank):
+    found = {}
+    for scene in SCENES:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found[scene.__name__] = scene(rank)
+        found[scene.__name__]["warnings"] = [str(w.message) for w in caught]
+    return found
 
 
 @pytest.fixture(scope="module")
 def ranks():
     """What two processes found."""
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        results = manager.dict()
-        multiprocessing.spawn(work, (free_port(), results), nprocs=2)
-        return results[0], results[1]
+    return both(work)
 
 
 EXPECTED = {
@@ -222,7 +198,7 @@ def test_unequal_batches_count_all_examples(ranks):
 
 
 def lose(rank, port, way, results):
-    start(rank, port, 4)
+    join(rank, port, 4)
     model = euler_model()
     optimizer = SNOpt(model, refresh_first=1, refresh_every=1)
     for i in range(4):

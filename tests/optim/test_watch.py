@@ -5,15 +5,7 @@ import torch
 from torch import nn
 
 import snopt
-
-
-class Field(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, t, x):
-        return torch.tanh(self.layer(x))
+from tests.problems import LayerField
 
 
 def net():
@@ -56,7 +48,11 @@ def test_a_model_changed_after_the_first_step_is_refused(change, message):
 def test_a_model_may_be_cast_before_the_first_step():
     model = net()
     optimizer = snopt.SNOpt(model)
+    before = [p.detach().double() for p in model.parameters()]
     iterate(model.double(), optimizer)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert parameter.dtype == torch.float64
+        assert not torch.equal(parameter, old)
 
 
 def test_a_group_without_names_joins_those_with_names():
@@ -71,7 +67,7 @@ def test_a_group_without_names_joins_those_with_names():
 
 
 def test_one_field_needs_no_list():
-    field = Field()
+    field = LayerField()
     optimizer = snopt.SNOpt(field, fields=field)
     x = snopt.odeint(field, torch.randn(4, 3), [0.0, 1.0], observer=optimizer.observer(field))
     x[-1].square().mean().backward()
@@ -81,4 +77,4 @@ def test_one_field_needs_no_list():
 
 def test_a_foreign_field_is_refused():
     with pytest.raises(ValueError, match="make it a submodule of the model"):
-        snopt.SNOpt(Field(), fields=[Field()])
+        snopt.SNOpt(LayerField(), fields=[LayerField()])

@@ -9,6 +9,7 @@ import snopt
 from snopt.kronecker import KroneckerOptions
 from snopt.second_order.terminal import ggn_factors, sampled_factor
 from tests.kronecker.recorded import factors_after
+from tests.problems import LayerField
 
 
 def dense_ggn(model, weights, x, hessian):
@@ -186,15 +187,7 @@ def test_terminal_passes_leave_gradients_alone():
 @pytest.mark.parametrize("terminal", ["ggn", "sampled"])
 @pytest.mark.parametrize("first", [nn.Identity, lambda: nn.Linear(3, 3)])
 def test_terminal_factors_reach_a_field_under_every_adjoint(terminal, first):
-    class Field(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, t, x):
-            return torch.tanh(self.layer(x))
-
-    field, stem = Field(), first()
+    field, stem = LayerField(), first()
     x, y = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 1])
     options = KroneckerOptions(terminal=terminal, loss="cross_entropy")
 

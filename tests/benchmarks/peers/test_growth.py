@@ -1,20 +1,9 @@
-"""How cost grows: exponents, and what an iteration holds."""
+"""How cost grows: what an iteration holds."""
 
 import pytest
 import torch
 
-from benchmarks.peers.growth import CONTENDERS, Model, Size, exponents
-
-
-def test_exponents_of_a_power_are_the_power():
-    found = exponents([2, 4, 8, 16], [3.0 * size**1.5 for size in (2, 4, 8, 16)])
-    assert found == pytest.approx({"all": 1.5, "last": 1.5})
-
-
-def test_last_exponent_looks_at_the_last_two_sizes_only():
-    found = exponents([1, 2, 4, 8], [5.0, 5.0, 5.0, 40.0])
-    assert found["last"] == pytest.approx(3.0)
-    assert 0.0 < found["all"] < 3.0
+from benchmarks.peers.growth import CONTENDERS, Model, Size
 
 
 def test_both_solvers_compute_the_same_loss():

@@ -14,8 +14,11 @@ def seconds(run: Run) -> float:
     return seconds_of(run, time.process_time)
 
 
-def rounds(runs: Mapping[str, Run], repeats: int) -> Times:
-    """Time each of ``runs`` once in each round; all must have run before."""
+def rounds(runs: Mapping[str, Run], repeats: int, warmup: int = 0) -> Times:
+    """Time each of ``runs`` once in each round, after some untimed calls of each."""
+    for run in runs.values():
+        for _ in range(warmup):
+            run()
     times: Times = {name: [] for name in runs}
     for turn in range(repeats):
         for name in rotated(list(runs), turn):

@@ -1,14 +1,17 @@
 """Sorting of operators into kinds of work."""
 
 import pytest
+import torch
 
-from benchmarks.peers.profile import kind
+from benchmarks.engine.profile import PYTHON, by_kind, kind
 
 
 @pytest.mark.parametrize(
     ("operator", "expected"),
     [
         ("aten::addmm", "matrix products"),
+        ("aten::mkldnn_convolution", "matrix products"),
+        ("CompiledFunctionBackward", "compiled code"),
         ("aten::cat", "copies and allocation"),
         ("aten::t", "views"),
         ("aten::tanh", "elementwise"),
@@ -20,3 +23,12 @@ from benchmarks.peers.profile import kind
 )
 def test_operator_is_of_its_kind(operator, expected):
     assert kind(operator) == expected
+
+
+def test_kinds_are_shares_of_the_whole_call():
+    x = torch.randn(200, 200)
+    found = by_kind(lambda: [x @ x for _ in range(20)])
+    assert found["calls"] >= 20
+    assert sum(found["kinds"].values()) == pytest.approx(1.0)
+    assert {"matrix products", PYTHON} <= set(found["kinds"])
+    assert found["top"][0][0] == "aten::mm"
