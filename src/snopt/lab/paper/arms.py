@@ -17,6 +17,7 @@ from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, stat_text
 from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
 from snopt.lab.paper.tuning import FEWER, tuned
+from snopt.lab.recipes.catalogue import Cut, shortened
 from snopt.lab.recipes.run import recorded, seeded
 from snopt.lab.report.read import Run, read_run
 from snopt.lab.report.summary import Stat, seconds_per_iteration, stat
@@ -185,21 +186,18 @@ def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> 
             else tuned(space, task, "snopt" if method == TUNED else method)
         )
         arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
-        arms.append(shortened(arm, FEWER.get(method, 1)))
+        arms.append(with_fewer(arm, FEWER.get(method, 1)))
     return arms
 
 
-def shortened(arm: Arm, fewer: int) -> Arm:
+def with_fewer(arm: Arm, fewer: int) -> Arm:
     """Return an arm that makes this many times fewer updates at scale ``cpu``."""
     if fewer == 1 or arm.space.scale != "cpu":
         return arm
     length = max((arm.config.train.iterations or 1) // fewer, 1)
-    cosine = None if arm.config.optimizer.cosine is None else length
-    config = replace(
-        arm.config,
-        optimizer=replace(arm.config.optimizer, cosine=cosine),
-        train=replace(arm.config.train, iterations=length, evaluate_every=max(length // POINTS, 1)),
-    )
+    config = shortened(arm.config, Cut(length, POINTS))
+    if config.optimizer.cosine is not None:
+        config = replace(config, optimizer=replace(config.optimizer, cosine=length))
     return replace(arm, name=f"{arm.name}-{length}", config=config)
 
 
