@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import BEST, FAILED, MEASURED, STALE, STAMP
+from snopt.lab.report.records import evenly
 from snopt.lab.train.folder import FolderLock
 
 __all__ = ["restore", "save"]
@@ -72,7 +73,7 @@ def thinned(text: str, most: int = STEPS) -> str:
     """
     records = [(line, json.loads(line)) for line in text.splitlines()]
     steps = [r["iteration"] for _, r in records if r["kind"] == "step"]
-    kept = {steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most) if steps}
+    kept = {steps[place] for place in evenly(len(steps), most)}
     kept |= {r["iteration"] for _, r in records if r["kind"] == "eval"}
     lines = [line for line, r in records if r["kind"] != "step" or r["iteration"] in kept]
     return "".join(f"{line}\n" for line in lines)

@@ -13,7 +13,7 @@ from snopt.lab.optimizers import find
 from snopt.lab.paper.curves import Curve, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training, failure
-from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, stat_text
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text
 from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
 from snopt.lab.paper.tuning import FEWER, tuned
@@ -118,7 +118,7 @@ class Arm:
     def finals_text(self) -> str:
         """Format the test metric, with the number of seeds unless all finished."""
         found = self.finals
-        text = stat_text(found, self.config.metric)
+        text = metric_text(found, self.config.metric)
         if found is None or found.count == self.seeds:
             return text
         return f"{text} ({found.count} of {self.seeds})"

@@ -11,6 +11,7 @@ import numpy as np
 from snopt.lab.paper.names import color_of, line_of
 from snopt.lab.report.curves import Quantity, band, table_of
 from snopt.lab.report.read import Run
+from snopt.lab.report.records import evenly
 
 Curve: TypeAlias = dict[str, list[float]]
 """``iteration``, ``seconds``, ``mean``, ``sd``, ``below`` and ``above``, of equal length."""
@@ -36,8 +37,7 @@ def thinned(table: Any, most: int = POINTS) -> list[list[float]]:
         >>> thinned(np.arange(10.0)[:, None], 4)
         [[0.0, 3.0, 6.0, 9.0]]
     """
-    places = np.unique(np.linspace(0, len(table) - 1, min(most, len(table))).round().astype(int))
-    return [[_short(value) for value in column] for column in table[places].T]
+    return [[_short(value) for value in column] for column in table[evenly(len(table), most)].T]
 
 
 def _short(value: float) -> float:
@@ -92,14 +92,6 @@ def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
     gains = [(value - values[0]) * (1 if mode == "max" else -1) for value in values]
     whole, earlier = max(gains), max(gains[: max(3 * len(gains) // 4, 1)])
     return (whole - earlier) / whole if whole > 0 else 0.0
-
-
-def plot(axis: Any, found: Curve, x: str, *, color: str, label: str) -> None:
-    """Draw a curve with its band, which stays within the range of the seeds."""
-    axis.plot(found[x], found["mean"], color=color, label=label, **line_of(label))
-    if "below" in found:
-        ends = found["below"], found["above"]
-        axis.fill_between(found[x], *ends, color=color, alpha=0.16, linewidth=0)
 
 
 def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:
@@ -158,7 +150,9 @@ def lines(
     for name, each in found.items():
         if each is not None:
             color = colors.get(name) or color_of(name)
-            plot(axis, each, x, color=color, label=name)
+            axis.plot(each[x], each["mean"], color=color, label=name, **line_of(name))
+            edges = each["below"], each["above"]
+            axis.fill_between(each[x], *edges, color=color, alpha=0.16, linewidth=0)
             ends[name] = (each[x][-1], each["mean"][-1], color)
     end_labels(axis, ends)
 
