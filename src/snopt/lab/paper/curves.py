@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from snopt.lab.paper.names import color_of, line_of
+from snopt.lab.report import figures
 from snopt.lab.report.curves import Quantity, band, table_of
 from snopt.lab.report.read import Run
 from snopt.lab.report.records import evenly
@@ -96,11 +97,9 @@ def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
 
 def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:
     """Label an axis, draw a light grid and remove the upper and right border."""
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
+    axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=9)
-    axis.grid(color="#e4e7eb", linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
+    figures.clean(axis)
 
 
 def ticks(axis: Any, values: Iterable[float], texts: Iterable[str] | None = None) -> None:
@@ -129,7 +128,6 @@ def bars(
         known = [np.nan if height is None else height for height in heights]
         axis.bar(places, known, width, color=colors[name], label=name)
     axis.set_xticks(range(len(groups)), list(groups))
-    axis.set_axisbelow(True)
 
 
 def lines(

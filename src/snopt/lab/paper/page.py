@@ -14,6 +14,7 @@ from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import TUNING_SEED
+from snopt.lab.report.figures import matplotlib
 from snopt.lab.train.folder import as_json, replace_text, write_json
 
 __all__ = ["read_result", "write_page", "write_result"]
@@ -156,10 +157,6 @@ def _draw(item: Item, result: Result, path: Path) -> None:
 
 def save_figure(draw: Callable[[Any], None], path: Path) -> None:
     """Draw a figure and write it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
-    figure = Figure(layout="constrained")
+    figure = matplotlib().figure.Figure(layout="constrained")
     draw(figure)
     figure.savefig(path, dpi=110)

@@ -37,17 +37,16 @@ class Run:
         """Name of the run on the terminal."""
         return f"{self.config.optimizer.name}, seed {self.config.train.seed}"
 
-    def finish(self, watch: Watch = lambda _: ()) -> Outcome:
-        """Return the recorded outcome, or start or resume the run.
-
-        Args:
-            watch: makes the listeners of the run.
-        """
-        known = recorded(self.config, self.folder)
-        return known or run(self.config, self.folder, resume=True, listeners=watch(self))
+    def finish(self, watch: Watch = lambda _: (), *, pictures: bool = True) -> Outcome:
+        """Return the recorded outcome, or start or resume the run."""
+        config, folder = self.config, self.folder
+        return recorded(config, folder) or run(
+            config, folder, resume=True, pictures=pictures, listeners=watch(self)
+        )
 
 
 Watch: TypeAlias = Callable[[Run], Sequence[Listener]]
+"""Creates the listeners of a run."""
 
 
 def seeded(configs: Sequence[Experiment], seeds: int) -> list[tuple[int, Experiment]]:
