@@ -26,15 +26,7 @@ STEPS = 100
 
 
 def save(space: Space, path: Path) -> int:
-    """Write the records of finished trainings and measurements to a compressed archive.
-
-    Args:
-        space: where the records are.
-        path: the archive, for example ``records.tar.xz``.
-
-    Returns:
-        the number of records.
-    """
+    """Write finished trainings and measurements to an archive; return the number of records."""
     stamps = (space.root / space.scale).glob(f"**/{STAMP}")
     folders = sorted(file.parent for file in stamps if _finished(file.parent))
     part = path.with_name(path.name + ".part")
@@ -80,14 +72,7 @@ def thinned(text: str, most: int = STEPS) -> str:
 
 
 def restore(space: Space, path: Path) -> int:
-    """Put the records of an archive where no record is yet.
-
-    Args:
-        space: where the records go.
-        path: the archive.
-
-    Returns:
-        the number of records that were restored.
+    """Put the records of an archive where no record is yet; return their number.
 
     Raises:
         ValueError: the archive holds something else than records.

@@ -59,13 +59,7 @@ def averaged(tables: Sequence[Any]) -> Curve | None:
 def curve(runs: Sequence[Run], split: str, name: str) -> Curve | None:
     """Average a quantity over seeds; quantities of every step are medians of several steps.
 
-    Args:
-        runs: one run per seed.
-        split: ``"training"`` for quantities of every step, else the evaluated split.
-        name: the quantity.
-
-    Returns:
-        The curve; None if no run has it.
+    ``split`` is ``"training"`` for quantities of every step. None if no run has the quantity.
     """
     tables = [cpu_table(run, split, name) for run in runs]
     if split == "training":
@@ -136,13 +130,9 @@ def lines(
     x: str,
     colors: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Draw curves with their bands, and their names at the ends.
+    """Draw curves over ``x`` with their bands, and their names at the ends.
 
-    Args:
-        axis: matplotlib's axes.
-        found: curves by name.
-        x: ``"seconds"`` or ``"iteration"``.
-        colors: by name, where it is not a method with a colour of its own.
+    ``colors`` are for names that are not methods with a colour of their own.
     """
     ends = {}
     for name, each in found.items():
@@ -167,9 +157,7 @@ def focus(axis: Any, curves: Sequence[Sequence[float]], mode: Literal["max", "mi
 def end_labels(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
     """Write names beside the ends of their lines, to the right of a panel and apart.
 
-    Args:
-        axis: matplotlib's axes; its limits are final from here on.
-        ends: x, y and colour by name.
+    ``ends`` are x, y and colour by name. The limits of the axis are final from here on.
     """
     axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())
     to_axes = axis.transScale + axis.transLimits

@@ -61,12 +61,7 @@ def write_page(space: Space, path: Path) -> Path:
     again without them. A file ``ID.md`` in the page's folder is a remark below the item's tables;
     ``page.md`` is a remark on the whole page.
 
-    Args:
-        space: where the records are.
-        path: the page; data and figures go to the folder of the same name beside it.
-
-    Returns:
-        The path of the page.
+    Data and figures go to the folder of the same name beside the page, whose path is returned.
     """
     beside = path.with_suffix("")
     beside.mkdir(parents=True, exist_ok=True)

@@ -69,11 +69,7 @@ def configuration(
 ) -> Experiment:
     """Return a task as an item of the paper runs it.
 
-    Args:
-        task: one of the paper's nine data sets.
-        optimizer: name of the optimizer.
-        scale: the size.
-        iterations: updates at scale ``cpu``, in place of the task's own number.
+    ``iterations`` replaces the task's own number of updates at scale ``cpu``.
 
     Example:
         >>> configuration("mnist", "adam", "cpu").model.width
@@ -107,10 +103,7 @@ PARTS: dict[str, str] = {
 def cut_notes(tasks: Iterable[str], scale: Scale, fewer: int = 1) -> list[str]:
     """Return a note on the number of updates, unless it is that of the paper.
 
-    Args:
-        tasks: the tasks.
-        scale: the scale.
-        fewer: divides the number of iterations at scale ``cpu``.
+    ``fewer`` divides it at scale ``cpu``.
     """
     if scale == "full":
         return []

@@ -171,7 +171,7 @@ LEARNED = arm_item(
 
 
 def _fixed_tasks(space: Space) -> list[str]:
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+    return space.among(IMAGES, few=("mnist",))
 
 
 def fixed_arms(space: Space, task: str) -> list[Arm]:

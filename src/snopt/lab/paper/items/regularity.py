@@ -59,11 +59,7 @@ def jobs(space: Space) -> list[Job]:
 
 
 def measure(config: Experiment, run: Path) -> dict[str, Any]:
-    """Measure the trained model of a run on test examples.
-
-    Args:
-        config: the experiment of the run.
-        run: the run folder.
+    """Measure the trained model of a run folder on test examples.
 
     Returns:
         ``nfe``, the mean number of evaluations of a forward solve, and the two integrals.

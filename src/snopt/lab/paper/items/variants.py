@@ -88,7 +88,7 @@ def _item(
 
 def image_tasks(space: Space) -> list[str]:
     """Return the image data sets: MNIST, unless others are selected."""
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+    return space.among(IMAGES, few=("mnist",))
 
 
 # ------------------------------------------------------------------------------ implicit Adams
@@ -169,9 +169,7 @@ RESIDUAL = _item(
 MALI = _item(
     "mali",
     "First-order methods with MALI",
-    lambda space: space.among(
-        ("svhn", "cifar10") if space.scale == "full" or space.tasks else ("cifar10",)
-    ),
+    lambda space: space.among(("svhn", "cifar10"), few=("cifar10",)),
     [
         Variant(),
         Variant(
