@@ -52,7 +52,7 @@ def paper(
         raise UsageError("say which item: snopt paper ID, or snopt paper list")
     space = Space(out, scale, tasks)
     if items == ("list",):
-        rows = [[i.id, i.origin, i.title, str(state(i, space))] for i in ITEMS.values()]
+        rows = [[i.id, i.origin, i.title, state(i, space)] for i in ITEMS.values()]
         print_table(["id", "in the paper", "what it shows", f"state at {scale}"], rows)
         return 0
     if items == ("page",):

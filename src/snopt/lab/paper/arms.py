@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from snopt.lab.config import Experiment, OptimizerName, Scale
+from snopt.lab.config import Experiment, OptimizerName
 from snopt.lab.optimizers import find
 from snopt.lab.paper.curves import Curve, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
@@ -26,13 +26,8 @@ OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "sgd", "snopt_amortized", "snop
 """The paper's methods and SNOpt with its defaults."""
 RIVALS = ("adam", "adamw", "sgd", "muon", "soap", "snopt_amortized", "snopt", TUNED)
 """The methods of the main comparison at scale ``cpu``."""
-BY_DEFAULT: dict[Scale, tuple[str, ...]] = {
-    # One of each kind.
-    "smoke": ("mnist", "spoken_arabic_digits", "circle"),
-    "cpu": tuple(TASKS),
-    "full": tuple(TASKS),
-}
-"""Data sets of each scale, unless others are selected."""
+SMOKE_TASKS = ("mnist", "spoken_arabic_digits", "circle")
+"""Data sets at scale ``smoke``, one of each kind, unless others are selected."""
 ROWS = {"snopt_amortized": "snopt", "snopt": "", TUNED: ""}
 """Rows of the paper's tables with another name; its SNOpt is Algorithm 2."""
 
@@ -147,7 +142,7 @@ Columns: TypeAlias = Mapping[str, Column | None]
 
 def tasks_of(space: Space) -> list[str]:
     """Return the selected data sets, in the paper's order."""
-    wanted = space.tasks or BY_DEFAULT[space.scale]
+    wanted = space.tasks or (SMOKE_TASKS if space.scale == "smoke" else TASKS)
     return [task for task in TASKS if task in wanted]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from snopt.lab.paper.names import color_of, line_of
 from snopt.lab.report import figures
-from snopt.lab.report.curves import Quantity, band, table_of
+from snopt.lab.report.curves import band
 from snopt.lab.report.read import Run
 from snopt.lab.report.records import evenly
 
@@ -25,7 +25,7 @@ FLAT = 0.005
 
 def cpu_table(run: Run, split: str, name: str) -> Any:
     """Return rows (iteration, seconds, value); CPU seconds where they were recorded."""
-    table, spent = table_of(run, Quantity(split, name)), run.records.steps.table("cpu_seconds")
+    table, spent = run.records.split(split).table(name), run.records.steps.table("cpu_seconds")
     if len(spent):
         table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 2]])
     return table
@@ -94,6 +94,12 @@ def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:
     axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=9)
     figures.clean(axis)
+
+
+def panels(figure: Any, names: Collection[str], width: float) -> Any:
+    """Return a row of panels, one per name."""
+    figure.set_size_inches(width * len(names), 3.2)
+    return figure.subplots(1, len(names), squeeze=False)[0]
 
 
 def ticks(axis: Any, values: Iterable[float], texts: Iterable[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from snopt.lab.paper.arms import (
     tasks_of,
     tuned_arms,
 )
-from snopt.lab.paper.curves import FLAT, clean, focus, last_gain, lines
+from snopt.lab.paper.curves import FLAT, clean, focus, last_gain, lines, panels
 from snopt.lab.paper.headline import target_of, until, validated
 from snopt.lab.paper.item import Cell, Result, Space
 from snopt.lab.paper.items.variants import image_tasks
@@ -190,8 +190,7 @@ LBFGS = arm_item(
 
 def draw_recursive(figure: Any, result: Result) -> None:
     """Draw validation accuracy against seconds, one panel per data set."""
-    figure.set_size_inches(4.5 * len(result.curves), 3.2)
-    axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
+    axes = panels(figure, result.curves, 4.5)
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
         lines(axis, methods, "seconds")
         clean(axis, "CPU seconds", "validation accuracy", task)

@@ -8,7 +8,7 @@ from typing import Any
 
 from snopt.lab.config import OptimizerName
 from snopt.lab.paper.arms import TasksOf, searched, tasks_of
-from snopt.lab.paper.curves import clean, end_labels
+from snopt.lab.paper.curves import clean, end_labels, panels
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training
 from snopt.lab.paper.names import METHODS, TASKS, TUNED, color_of, line_of
@@ -95,8 +95,7 @@ def _point(job: Training) -> dict[str, Any]:
 
 def draw_cloud(figure: Any, result: Result) -> None:
     """Draw one panel per data set: a line per method over learning rates, a cross if it failed."""
-    figure.set_size_inches(5.0 * len(result.curves), 3.2)
-    axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
+    axes = panels(figure, result.curves, 5.0)
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
         ends = {}
         for method, found in methods.items():
