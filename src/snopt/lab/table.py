@@ -47,24 +47,17 @@ def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: 
 
 
 def cell_text(cell: Cell) -> str:
-    """Return the text of a cell, with three digits of a number.
+    """Return the text of a cell, with three digits of a number."""
+    return cell if isinstance(cell, str) else number_text(cell, 3)
+
+
+def number_text(value: float | None, digits: int = 4) -> str:
+    """Format a number with so many significant digits; None and NaN are a dash.
 
     Example:
-        >>> cell_text(0.012345), cell_text(97.123), cell_text(float("nan")), cell_text(1234.0)
-        ('0.0123', '97.1', '-', '1234')
+        >>> [number_text(x) for x in (0.98765, 1234.5, 0.0000123, 20000.0, None)]
+        ['0.9877', '1234', '1.23e-05', '20000', '-']
     """
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    if value is None or math.isnan(value):
         return "-"
-    if isinstance(cell, str):
-        return cell
-    return f"{cell:.0f}" if 1000 <= abs(cell) < 1e6 else f"{cell:.3g}"
-
-
-def short(value: float | None) -> str:
-    """Format a number with four digits; None is a dash.
-
-    Example:
-        >>> short(0.97654321), short(None), short(1234567.0)
-        ('0.9765', '-', '1.235e+06')
-    """
-    return "-" if value is None else f"{value:.4g}"
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.{digits}g}"

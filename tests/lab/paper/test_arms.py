@@ -19,7 +19,7 @@ from snopt.lab.train.step import evaluate
     ("found", "text"),
     [
         (Stat(0.5, 0.01, 3), "50.00 ± 1.00"),
-        (Stat(0.5, 0.0, 1), "50.00 ± 0.00 (1 of 3)"),
+        (Stat(0.5, 0.0, 1), "50.00 (1 of 3)"),
         (None, "-"),
     ],
 )

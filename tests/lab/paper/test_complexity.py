@@ -82,7 +82,7 @@ def test_the_item_runs(tmp_path, monkeypatch):
     told = []
     found = run_item(COMPLEXITY, space, watch=quiet, tell=told.append)
     seconds, memory, refreshes = found.tables
-    assert told == ["measure complexity-circle"]
+    assert told == ["measured: complexity-circle"]
     assert memory.rows == [["Circle", 110.0, 120.0, 130.0, 140.0, "1.18", "1.27", "1.02"]]
     assert seconds.rows[0][-1] == "2.75"
     assert all(cell > 0 for cell in seconds.rows[0][1:5])

@@ -57,20 +57,20 @@ def test_a_curve_is_flat_if_its_last_quarter_adds_little(values, gain):
 
 
 @pytest.mark.parametrize(
-    ("ours", "mode", "expected"),
+    ("ours", "sign", "expected"),
     [
-        (Stat(0.95, 0.01, 3), "max", "first"),
-        (Stat(0.95, 0.01, 3), "min", "behind"),
-        (Stat(0.91, 0.01, 3), "max", "tied"),
-        (Stat(0.85, 0.01, 2), "max", "behind"),
-        (Stat(0.95, 0.0, 1), "max", None),
-        (None, "max", None),
+        (Stat(0.95, 0.01, 3), 1, "first"),
+        (Stat(0.95, 0.01, 3), -1, "behind"),
+        (Stat(0.91, 0.01, 3), 1, "tied"),
+        (Stat(0.85, 0.01, 2), 1, "behind"),
+        (Stat(0.95, 0.0, 1), 1, None),
+        (None, 1, None),
     ],
 )
-def test_first_tied_and_behind_are_told_by_the_deviations_and_need_two_seeds(ours, mode, expected):
+def test_first_tied_and_behind_are_told_by_the_deviations_and_need_two_seeds(ours, sign, expected):
     rivals = {"Adam": Stat(0.9, 0.01, 3), "SGD": Stat(0.9, 0.01, 3)}
     assert (
-        verdict({"SNOpt (default)": ours, "SNOpt (tuned)": Stat(0.99, 0.0, 3), **rivals}, mode)
+        verdict({"SNOpt (default)": ours, "SNOpt (tuned)": Stat(0.99, 0.0, 3), **rivals}, sign)
         == expected
     )
 

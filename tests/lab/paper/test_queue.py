@@ -219,7 +219,7 @@ def test_jobs_that_became_known_come_before_those_of_the_next_item(tmp_path):
     space, told = Space(tmp_path, "smoke"), []
     second = replace(other, jobs=lambda _: other.jobs(Space(tmp_path / "b", "smoke")))
     work([fake_item(tmp_path), second], space, watch=lambda folder: (), tell=told.append)
-    one = [f"measure {stage}-{k}" for stage in ("first", "second") for k in range(COUNT // 2)]
+    one = [f"measured: {stage}-{k}" for stage in ("first", "second") for k in range(COUNT // 2)]
     assert told == one * 2
 
 

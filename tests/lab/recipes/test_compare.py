@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from snopt.lab.recipes.catalogue import recipe
-from snopt.lab.recipes.compare import compare, schedule, table, troubles
+from snopt.lab.recipes.compare import compare, schedule, troubles
 from snopt.lab.train import Outcome, read_records
 
 # The package exports a function of the same name.
@@ -29,12 +29,6 @@ def test_all_see_the_same_first_batch_from_the_same_weights(tmp_path):
     ]
     assert len({records[0]["loss"] for records in steps}) == 1
     assert len({records[-1]["loss"] for records in steps}) == 3
-    found = table(done)
-    assert [row[0] for row in found.rows] == ["snopt", "adam", "sgd"]
-    target = min(outcome.best for _, outcome in done)
-    assert found.columns[2:5] == ["test accuracy", "best valid", f"iter to {target:.4g}"]
-    # All get to the target: it is the worst of the best. There is one seed, and no deviation.
-    assert all("±" not in row[2] and row[2] != "-" and row[4] != "-" for row in found.rows)
 
 
 def test_complete_runs_are_read_and_not_repeated(tmp_path, monkeypatch):
@@ -52,14 +46,7 @@ def test_an_interruption_ends_the_comparison(tmp_path, monkeypatch):
     assert troubles(done) == ["snopt, seed 0: interrupted"]
 
 
-def test_runs_that_diverged_are_told_and_do_not_spoil_the_table(tmp_path):
+def test_runs_that_diverged_are_told(tmp_path):
     runs = schedule(CONFIGS[:2], 1, tmp_path)
-    outcomes = [
-        Outcome("finished", 3, 1.0, best=0.5, last={"test": {"accuracy": 0.4}}),
-        Outcome("diverged", 2, 0.5),
-    ]
-    done = list(zip(runs, outcomes, strict=True))
-    good, bad = table(done).rows
-    assert (good[2], good[3]) == ("0.4", "0.5")
-    assert (bad[2], bad[3]) == ("-", "-")
-    assert troubles(done) == ["adam, seed 0: diverged"]
+    outcomes = [Outcome("finished", 3, 1.0), Outcome("diverged", 2, 0.5)]
+    assert troubles(list(zip(runs, outcomes, strict=True))) == ["adam, seed 0: diverged"]

@@ -8,7 +8,10 @@ from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageErro
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
 from snopt.lab.recipes.compare import compare as run_comparison
-from snopt.lab.recipes.compare import schedule, table, troubles
+from snopt.lab.recipes.compare import schedule, troubles
+from snopt.lab.report import compare as compared
+from snopt.lab.report import read_runs
+from snopt.lab.report.tables import summary_table
 
 
 def compare(
@@ -41,8 +44,11 @@ def compare(
 
     watch = common.watch(lambda run: f"{task}: {run.label} (lr {run.config.optimizer.lr:g})")
     done = run_comparison(schedule(configs, seeds, out), watch=watch)
-    found = table(done)
-    print_table(found.columns, found.texts())
+    for comparison in compared(read_runs(run.folder for run, _ in done)):
+        found = summary_table(comparison)
+        # A column per optimizer.
+        header, *rows = zip(found.columns, *found.texts(), strict=True)
+        print_table(header, rows)
     for trouble in troubles(done):
         print(trouble)
     if done[-1][1].status == "interrupted":

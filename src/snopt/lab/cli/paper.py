@@ -11,6 +11,8 @@ from snopt.lab.paper import ITEMS, Space, find, run_item, share, state
 from snopt.lab.paper.archive import restore, save
 from snopt.lab.paper.page import write_page
 from snopt.lab.paper.queue import left_text
+from snopt.lab.recipes.run import Run
+from snopt.lab.train import Listener
 
 
 def paper(
@@ -50,7 +52,7 @@ def paper(
         raise UsageError("say which item: snopt paper ID, or snopt paper list")
     space = Space(out, scale, tasks)
     if items == ("list",):
-        rows = [[i.id, i.origin, i.title, str(state(i, space))] for i in ITEMS.values()]
+        rows = [[i.id, i.origin, i.title, state(i, space)] for i in ITEMS.values()]
         print_table(["id", "in the paper", "what it shows", f"state at {scale}"], rows)
         return 0
     if items == ("page",):
@@ -60,18 +62,17 @@ def paper(
         count = (save if items == ("save",) else restore)(Space(out, scale), records)
         print(f"{count} records {'saved to' if items == ('save',) else 'restored from'} {records}")
         return 0
+
+    def watch(run: Run) -> list[Listener]:
+        return RunOptions(quiet=quiet).listeners(run.folder)
+
     wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
     tell = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
     if workers > 1:
         share(wanted, space, workers, tell=tell)
     for item in wanted:
         tell(f"=== {item.title} ({item.origin}): {left_text([item], space)}")
-        result = run_item(
-            item,
-            space,
-            watch=RunOptions(quiet=quiet).listeners,
-            tell=lambda label: tell(f"--- {label}"),
-        )
+        result = run_item(item, space, watch=watch, tell=lambda label: tell(f"--- {label}"))
         for table in result.tables:
             print(table.caption)
             print_table(table.columns, table.texts())

@@ -12,7 +12,7 @@ from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
 from snopt.lab.recipes.run import Run
 from snopt.lab.recipes.sweep import SweepConfig, note, open_study, results, tally, work
-from snopt.lab.table import short
+from snopt.lab.table import number_text
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -86,7 +86,8 @@ def print_results(trials: Sequence[FrozenTrial], metric: str) -> None:
     """Print the best trials, and all that failed with their reasons."""
     done = [trial for trial in trials if trial.value is not None]
     cells = [
-        [*(short(trial.params.get(name)) for name in ("lr", "weight_decay")), short(trial.value),
+        [*(number_text(trial.params.get(name)) for name in ("lr", "weight_decay")),
+         number_text(trial.value),
          Path(trial.user_attrs.get("folder", "")).name]
         for trial in done[:BEST]
     ]  # fmt: skip

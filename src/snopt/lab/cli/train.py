@@ -13,7 +13,7 @@ from snopt.lab.cli.own import OwnRun
 from snopt.lab.config import HorizonPolicy, TaskName
 from snopt.lab.recipes import experiment_of, run
 from snopt.lab.recipes.settings import settings_of
-from snopt.lab.table import short
+from snopt.lab.table import number_text
 from snopt.lab.train import Outcome
 
 
@@ -115,7 +115,7 @@ def _conclude(outcome: Outcome, metric: str | None, common: RunOptions) -> int:
         print(f"{outcome.status} after {outcome.iteration} iterations and {outcome.seconds:.1f} s")
     for name, value in outcome.last.get("test", {}).items():
         if metric in (None, name):
-            print(f"test {name} {short(value)}")
+            print(f"test {name} {number_text(value)}")
     folder = shlex.quote(str(outcome.folder))
     if outcome.status == "interrupted":
         print(f"resume with: snopt train --resume {folder}")

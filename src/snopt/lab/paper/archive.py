@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import BEST, FAILED, MEASURED, STALE, STAMP
+from snopt.lab.report.records import evenly
 from snopt.lab.train.folder import FolderLock
 
 __all__ = ["restore", "save"]
@@ -25,15 +26,7 @@ STEPS = 100
 
 
 def save(space: Space, path: Path) -> int:
-    """Write the records of finished trainings and measurements to a compressed archive.
-
-    Args:
-        space: where the records are.
-        path: the archive, for example ``records.tar.xz``.
-
-    Returns:
-        the number of records.
-    """
+    """Write finished trainings and measurements to an archive; return the number of records."""
     stamps = (space.root / space.scale).glob(f"**/{STAMP}")
     folders = sorted(file.parent for file in stamps if _finished(file.parent))
     part = path.with_name(path.name + ".part")
@@ -72,21 +65,14 @@ def thinned(text: str, most: int = STEPS) -> str:
     """
     records = [(line, json.loads(line)) for line in text.splitlines()]
     steps = [r["iteration"] for _, r in records if r["kind"] == "step"]
-    kept = {steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most) if steps}
+    kept = {steps[place] for place in evenly(len(steps), most)}
     kept |= {r["iteration"] for _, r in records if r["kind"] == "eval"}
     lines = [line for line, r in records if r["kind"] != "step" or r["iteration"] in kept]
     return "".join(f"{line}\n" for line in lines)
 
 
 def restore(space: Space, path: Path) -> int:
-    """Put the records of an archive where no record is yet.
-
-    Args:
-        space: where the records go.
-        path: the archive.
-
-    Returns:
-        the number of records that were restored.
+    """Put the records of an archive where no record is yet; return their number.
 
     Raises:
         ValueError: the archive holds something else than records.

@@ -8,15 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from snopt.lab.config import Experiment, OptimizerName, Scale
+from snopt.lab.config import Experiment, OptimizerName
 from snopt.lab.optimizers import find
 from snopt.lab.paper.curves import Curve, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training, failure
-from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, stat_text
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text
 from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
 from snopt.lab.paper.tuning import FEWER, tuned
+from snopt.lab.recipes.catalogue import Cut, shortened
 from snopt.lab.recipes.run import recorded, seeded
 from snopt.lab.report.read import Run, read_run
 from snopt.lab.report.summary import Stat, seconds_per_iteration, stat
@@ -25,13 +26,8 @@ OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "sgd", "snopt_amortized", "snop
 """The paper's methods and SNOpt with its defaults."""
 RIVALS = ("adam", "adamw", "sgd", "muon", "soap", "snopt_amortized", "snopt", TUNED)
 """The methods of the main comparison at scale ``cpu``."""
-BY_DEFAULT: dict[Scale, tuple[str, ...]] = {
-    # One of each kind.
-    "smoke": ("mnist", "spoken_arabic_digits", "circle"),
-    "cpu": tuple(TASKS),
-    "full": tuple(TASKS),
-}
-"""Data sets of each scale, unless others are selected."""
+SMOKE_TASKS = ("mnist", "spoken_arabic_digits", "circle")
+"""Data sets at scale ``smoke``, one of each kind, unless others are selected."""
 ROWS = {"snopt_amortized": "snopt", "snopt": "", TUNED: ""}
 """Rows of the paper's tables with another name; its SNOpt is Algorithm 2."""
 
@@ -117,7 +113,7 @@ class Arm:
     def finals_text(self) -> str:
         """Format the test metric, with the number of seeds unless all finished."""
         found = self.finals
-        text = stat_text(found, self.config.metric)
+        text = metric_text(found, self.config.metric)
         if found is None or found.count == self.seeds:
             return text
         return f"{text} ({found.count} of {self.seeds})"
@@ -146,7 +142,7 @@ Columns: TypeAlias = Mapping[str, Column | None]
 
 def tasks_of(space: Space) -> list[str]:
     """Return the selected data sets, in the paper's order."""
-    wanted = space.tasks or BY_DEFAULT[space.scale]
+    wanted = space.tasks or (SMOKE_TASKS if space.scale == "smoke" else TASKS)
     return [task for task in TASKS if task in wanted]
 
 
@@ -185,21 +181,18 @@ def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> 
             else tuned(space, task, "snopt" if method == TUNED else method)
         )
         arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
-        arms.append(shortened(arm, FEWER.get(method, 1)))
+        arms.append(with_fewer(arm, FEWER.get(method, 1)))
     return arms
 
 
-def shortened(arm: Arm, fewer: int) -> Arm:
+def with_fewer(arm: Arm, fewer: int) -> Arm:
     """Return an arm that makes this many times fewer updates at scale ``cpu``."""
     if fewer == 1 or arm.space.scale != "cpu":
         return arm
     length = max((arm.config.train.iterations or 1) // fewer, 1)
-    cosine = None if arm.config.optimizer.cosine is None else length
-    config = replace(
-        arm.config,
-        optimizer=replace(arm.config.optimizer, cosine=cosine),
-        train=replace(arm.config.train, iterations=length, evaluate_every=max(length // POINTS, 1)),
-    )
+    config = shortened(arm.config, Cut(length, POINTS))
+    if config.optimizer.cosine is not None:
+        config = replace(config, optimizer=replace(config.optimizer, cosine=length))
     return replace(arm, name=f"{arm.name}-{length}", config=config)
 
 

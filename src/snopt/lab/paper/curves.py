@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from snopt.lab.paper.names import color_of, line_of
-from snopt.lab.report.curves import Quantity, band, table_of
+from snopt.lab.report import figures
+from snopt.lab.report.curves import band
 from snopt.lab.report.read import Run
+from snopt.lab.report.records import evenly
 
 Curve: TypeAlias = dict[str, list[float]]
 """``iteration``, ``seconds``, ``mean``, ``sd``, ``below`` and ``above``, of equal length."""
@@ -23,7 +25,7 @@ FLAT = 0.005
 
 def cpu_table(run: Run, split: str, name: str) -> Any:
     """Return rows (iteration, seconds, value); CPU seconds where they were recorded."""
-    table, spent = table_of(run, Quantity(split, name)), run.records.steps.table("cpu_seconds")
+    table, spent = run.records.split(split).table(name), run.records.steps.table("cpu_seconds")
     if len(spent):
         table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 2]])
     return table
@@ -36,8 +38,7 @@ def thinned(table: Any, most: int = POINTS) -> list[list[float]]:
         >>> thinned(np.arange(10.0)[:, None], 4)
         [[0.0, 3.0, 6.0, 9.0]]
     """
-    places = np.unique(np.linspace(0, len(table) - 1, min(most, len(table))).round().astype(int))
-    return [[_short(value) for value in column] for column in table[places].T]
+    return [[_short(value) for value in column] for column in table[evenly(len(table), most)].T]
 
 
 def _short(value: float) -> float:
@@ -58,13 +59,7 @@ def averaged(tables: Sequence[Any]) -> Curve | None:
 def curve(runs: Sequence[Run], split: str, name: str) -> Curve | None:
     """Average a quantity over seeds; quantities of every step are medians of several steps.
 
-    Args:
-        runs: one run per seed.
-        split: ``"training"`` for quantities of every step, else the evaluated split.
-        name: the quantity.
-
-    Returns:
-        The curve; None if no run has it.
+    ``split`` is ``"training"`` for quantities of every step. None if no run has the quantity.
     """
     tables = [cpu_table(run, split, name) for run in runs]
     if split == "training":
@@ -94,21 +89,17 @@ def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
     return (whole - earlier) / whole if whole > 0 else 0.0
 
 
-def plot(axis: Any, found: Curve, x: str, *, color: str, label: str) -> None:
-    """Draw a curve with its band, which stays within the range of the seeds."""
-    axis.plot(found[x], found["mean"], color=color, label=label, **line_of(label))
-    if "below" in found:
-        ends = found["below"], found["above"]
-        axis.fill_between(found[x], *ends, color=color, alpha=0.16, linewidth=0)
-
-
 def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:
     """Label an axis, draw a light grid and remove the upper and right border."""
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
+    axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=9)
-    axis.grid(color="#e4e7eb", linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
+    figures.clean(axis)
+
+
+def panels(figure: Any, names: Collection[str], width: float) -> Any:
+    """Return a row of panels, one per name."""
+    figure.set_size_inches(width * len(names), 3.2)
+    return figure.subplots(1, len(names), squeeze=False)[0]
 
 
 def ticks(axis: Any, values: Iterable[float], texts: Iterable[str] | None = None) -> None:
@@ -137,7 +128,6 @@ def bars(
         known = [np.nan if height is None else height for height in heights]
         axis.bar(places, known, width, color=colors[name], label=name)
     axis.set_xticks(range(len(groups)), list(groups))
-    axis.set_axisbelow(True)
 
 
 def lines(
@@ -146,19 +136,17 @@ def lines(
     x: str,
     colors: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Draw curves with their bands, and their names at the ends.
+    """Draw curves over ``x`` with their bands, and their names at the ends.
 
-    Args:
-        axis: matplotlib's axes.
-        found: curves by name.
-        x: ``"seconds"`` or ``"iteration"``.
-        colors: by name, where it is not a method with a colour of its own.
+    ``colors`` are for names that are not methods with a colour of their own.
     """
     ends = {}
     for name, each in found.items():
         if each is not None:
             color = colors.get(name) or color_of(name)
-            plot(axis, each, x, color=color, label=name)
+            axis.plot(each[x], each["mean"], color=color, label=name, **line_of(name))
+            edges = each["below"], each["above"]
+            axis.fill_between(each[x], *edges, color=color, alpha=0.16, linewidth=0)
             ends[name] = (each[x][-1], each["mean"][-1], color)
     end_labels(axis, ends)
 
@@ -175,9 +163,7 @@ def focus(axis: Any, curves: Sequence[Sequence[float]], mode: Literal["max", "mi
 def end_labels(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
     """Write names beside the ends of their lines, to the right of a panel and apart.
 
-    Args:
-        axis: matplotlib's axes; its limits are final from here on.
-        ends: x, y and colour by name.
+    ``ends`` are x, y and colour by name. The limits of the axis are final from here on.
     """
     axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())
     to_axes = axis.transScale + axis.transLimits

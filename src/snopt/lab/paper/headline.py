@@ -7,15 +7,17 @@ a page can be made again without the run folders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
 from snopt.lab.paper.curves import FLAT, Curve, averaged, clean, focus, last_gain, lines
 from snopt.lab.paper.item import Cell, Table
-from snopt.lab.paper.names import METHODS, TASKS, stat_text
+from snopt.lab.paper.names import METHODS, TASKS, metric_text
 from snopt.lab.paper.scales import PARTS
-from snopt.lab.report.summary import Stat, stat
+from snopt.lab.report.summary import Stat, differ, stat
+
+T = TypeVar("T")
 
 Compact: TypeAlias = Mapping[str, Any]
 """A method on a data set: its settings, and its runs; see :meth:`Arm.compact`."""
@@ -49,34 +51,26 @@ def within(arm: Compact, budget: float) -> Stat | None:
     return stat(choose(values, default=None) for values in known)
 
 
-def rivals_of(arms: Mapping[str, Compact]) -> dict[str, Compact]:
+def rivals_of(named: Mapping[str, T]) -> dict[str, T]:
     """Return the methods other than SNOpt's."""
-    return {name: arm for name, arm in arms.items() if not name.startswith("SNOpt")}
+    return {name: each for name, each in named.items() if not name.startswith("SNOpt")}
 
 
-def exceeds(one: Stat, other: Stat) -> bool:
-    """Return whether two means differ by more than both deviations together.
-
-    Example:
-        >>> exceeds(Stat(0.98, 0.01, 3), Stat(0.95, 0.01, 3))
-        True
-        >>> exceeds(Stat(0.98, 0.01, 3), Stat(0.95, 0.03, 3))
-        False
-    """
-    return abs(one.mean - other.mean) > one.sd + other.sd
+def sign_of(arm: Compact) -> int:
+    """Return 1 if large values of the metric are good, else -1."""
+    return 1 if arm["mode"] == "max" else -1
 
 
-def verdict(stats: Mapping[str, Stat | None], mode: str) -> Verdict | None:
+def verdict(stats: Mapping[str, Stat | None], sign: int) -> Verdict | None:
     """Compare SNOpt's defaults with the best rival; None without two seeds of both."""
-    sign = 1 if mode == "max" else -1
     ours = stats.get(OURS)
-    others = [s for name, s in stats.items() if not name.startswith("SNOpt") and s is not None]
-    if ours is None or ours.count < 2 or not others:
+    rivals = [found for found in rivals_of(stats).values() if found is not None]
+    if ours is None or not rivals:
         return None
-    best = max(others, key=lambda found: sign * found.mean)
-    if best.count < 2:
+    best = max(rivals, key=lambda found: sign * found.mean)
+    if min(ours.count, best.count) < 2:
         return None
-    if not exceeds(ours, best):
+    if not differ(ours, best, 0):
         return "tied"
     return "first" if sign * ours.mean > sign * best.mean else "behind"
 
@@ -92,18 +86,16 @@ def target_of(arms: Mapping[str, Compact]) -> tuple[str, float, float] | None:
     found = []
     for name, arm in rivals_of(arms).items():
         if (curve := validated(arm)) is not None:
-            sign = 1 if arm["mode"] == "max" else -1
-            best = max(range(len(curve["mean"])), key=[sign * v for v in curve["mean"]].__getitem__)
-            found.append((sign, name, curve["mean"][best], curve["seconds"][best]))
-    return max(found, key=lambda each: each[0] * each[2])[1:] if found else None
+            best = int(np.argmax(sign_of(arm) * np.array(curve["mean"])))
+            value = curve["mean"][best]
+            found.append((sign_of(arm) * value, (name, value, curve["seconds"][best])))
+    return max(found, key=lambda each: each[0])[1] if found else None
 
 
 def until(arm: Compact, target: float, key: str = "seconds") -> float | None:
     """Return CPU seconds, or iterations, until the mean validation value reaches a target."""
-    curve, sign = validated(arm), 1 if arm["mode"] == "max" else -1
-    if curve is None:
-        return None
-    pairs = zip(curve[key], curve["mean"], strict=True)
+    curve, sign = validated(arm), sign_of(arm)
+    pairs = zip(curve[key], curve["mean"], strict=True) if curve else ()
     return next((place for place, value in pairs if sign * value >= sign * target), None)
 
 
@@ -120,10 +112,9 @@ def _text(arm: Compact, *, bold: bool) -> str:
     found = tested(arm)
     if found is None:
         return "-" if not arm["runs"] else "failed"
-    text = stat_text(found, arm["metric"])
+    text = metric_text(found, arm["metric"])
     if found.count < arm["seeds"]:
-        only = text if found.count > 1 else text.partition(" ±")[0]
-        text = f"{only} ({found.count} of {arm['seeds']} seeds)"
+        text += f" ({found.count} of {arm['seeds']} seeds)"
     return f"**{text}**" if bold else text
 
 
@@ -149,24 +140,22 @@ def _best(arms: Mapping[str, Compact]) -> str | None:
     stats = {name: s for name, arm in arms.items() if (s := tested(arm)) is not None}
     if len(stats) < 2 or min(s.count for s in stats.values()) < 2:
         return None
-    sign = 1 if next(iter(arms.values()))["mode"] == "max" else -1
+    sign = sign_of(next(iter(arms.values())))
     best = max(stats, key=lambda name: sign * stats[name].mean)
-    apart = all(exceeds(stats[best], other) for name, other in stats.items() if name != best)
+    apart = all(differ(stats[best], other, 0) for name, other in stats.items() if name != best)
     return best if apart else None
 
 
 def counts(compared: Compared) -> str:
     """Say on how many data sets SNOpt's defaults are first, tied and behind."""
-    at_end: dict[str, list[str]] = {}
-    in_time: dict[str, list[str]] = {}
+    at_end: dict[str, Verdict | None] = {}
+    in_time: dict[str, Verdict | None] = {}
     for task, arms in compared.items():
-        mode = next(iter(arms.values()))["mode"]
-        budget = budget_of(arms.values())
-        final = verdict({name: tested(arm) for name, arm in arms.items()}, mode)
-        at_end.setdefault(final or "open", []).append(task)
-        if budget is not None:
-            timed = verdict({name: within(arm, budget) for name, arm in arms.items()}, mode)
-            in_time.setdefault(timed or "open", []).append(task)
+        sign = sign_of(next(iter(arms.values())))
+        at_end[task] = verdict({name: tested(arm) for name, arm in arms.items()}, sign)
+        if (budget := budget_of(arms.values())) is not None:
+            timed = {name: within(arm, budget) for name, arm in arms.items()}
+            in_time[task] = verdict(timed, sign)
     return (
         "**SNOpt with default settings, not tuned, against the best rival, tuned** (a tie: the "
         f"difference is within the deviations). Test performance: {_counted(at_end)}. Validation "
@@ -175,15 +164,14 @@ def counts(compared: Compared) -> str:
     )
 
 
-def _counted(found: Mapping[str, list[str]]) -> str:
-    words: tuple[Verdict, ...] = ("first", "tied", "behind")
-    total = sum(len(found.get(word, [])) for word in words)
+def _counted(found: Mapping[str, Verdict | None]) -> str:
+    by_word = {word: [t for t, v in found.items() if v == word] for word in get_args(Verdict)}
+    total = sum(map(len, by_word.values()))
     if not total:
         return "no data set with two seeds of both yet"
     parts = [
-        f"{word} on {len(names)}" + (f" ({', '.join(names)})" if names else "")
-        for word in words
-        for names in [found.get(word, [])]
+        f"{word} on {len(tasks)}" + (f" ({', '.join(tasks)})" if tasks else "")
+        for word, tasks in by_word.items()
     ]
     return f"{'; '.join(parts)}, of {total} data sets"
 
@@ -192,10 +180,10 @@ def rising(compared: Compared) -> str:
     """Name the data sets on which the best rival's validation curve is not flat at its end."""
     found = []
     for task, arms in compared.items():
-        target = target_of(arms)
-        curve = validated(arms[target[0]]) if target else None
-        if target and curve and last_gain(curve["mean"], arms[target[0]]["mode"]) >= FLAT:
-            found.append(f"{task} ({target[0]})")
+        name = (target_of(arms) or ("",))[0]
+        curve = validated(arms[name]) if name else None
+        if curve and last_gain(curve["mean"], arms[name]["mode"]) >= FLAT:
+            found.append(f"{task} ({name})")
     return f"The best rival is still improving at the end on: {', '.join(found) or 'none'}."
 
 

@@ -29,8 +29,13 @@ class Space:
     scale: Scale
     tasks: tuple[str, ...] = ()
 
-    def among(self, tasks: Iterable[str]) -> list[str]:
-        """Return the selected ones of an item's data sets."""
+    def among(self, tasks: Iterable[str], few: Iterable[str] = ()) -> list[str]:
+        """Return the selected ones of an item's data sets.
+
+        If none are selected, items with a list ``few`` use only that one below scale ``full``.
+        """
+        if few and not self.tasks and self.scale != "full":
+            return list(few)
         return [task for task in tasks if not self.tasks or task in self.tasks]
 
     def run(self, task: str, arm: str, seed: int) -> Path:

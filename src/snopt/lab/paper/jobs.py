@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -23,15 +23,12 @@ from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
 from snopt.lab.paper.version import LIBRARY, TRAINING, code_of, stamp
 from snopt.lab.recipes.build import build, build_task
-from snopt.lab.recipes.run import load, recorded, run
-from snopt.lab.train import Listener, TrainConfig
+from snopt.lab.recipes.run import Run, Watch, load, recorded
+from snopt.lab.train import TrainConfig
 from snopt.lab.train.folder import FolderLock, write_json
 from snopt.lab.train.step import evaluate
 
-__all__ = ["Job", "Measurement", "Training", "Watch", "failure"]
-
-Watch: TypeAlias = Callable[[Path], Sequence[Listener]]
-"""Creates the listeners of a run folder."""
+__all__ = ["Job", "Measurement", "Training", "failure"]
 
 BEST = "best.json"
 FAILED = "failed.json"
@@ -57,7 +54,7 @@ class Job:
     @property
     def label(self) -> str:
         """Name on the screen."""
-        raise NotImplementedError
+        return f"{self.folder.parent.name}: {self.folder.name}"
 
     @property
     def size(self) -> float:
@@ -79,11 +76,7 @@ class Job:
         raise NotImplementedError
 
     def do(self, watch: Watch) -> None:
-        """Compute it, or continue where an earlier process stopped.
-
-        Args:
-            watch: creates the listeners of a run folder.
-        """
+        """Compute it, or continue where an earlier process stopped."""
         raise NotImplementedError
 
     def done(self) -> bool:
@@ -96,20 +89,12 @@ class Job:
 
     def current(self) -> bool:
         """Return whether this code with these settings made what is in the folder."""
-        kept = self._kept()
+        kept = _read(self.folder / STAMP)
         return {name: kept.get(name) for name in self.stamp} == self.stamp
 
     def spent(self) -> float | None:
         """Return the seconds that the record took; None if unknown."""
-        found = self._kept().get("seconds")
-        return float(found) if found else None
-
-    def _kept(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self.folder / STAMP).read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found
+        return _read(self.folder / STAMP).get("seconds")
 
     def prepare(self) -> None:
         """Move a stale record into the folder ``stale``, and stamp the new one.
@@ -158,10 +143,6 @@ class Training(Job):
         return stamp(self.config, code_of(self.config))
 
     @property
-    def label(self) -> str:  # noqa: D102
-        return f"{self.config.task}: {self.folder.name}"
-
-    @property
     def size(self) -> float:  # noqa: D102
         return float(self.config.train.iterations or 1)
 
@@ -176,17 +157,16 @@ class Training(Job):
 
     def complete(self) -> bool:  # noqa: D102
         ended = failure(self.folder) is not None or recorded(self.config, self.folder) is not None
-        return ended and (self.best() is not None or not self._tests_best)
+        return ended and (bool(self.best()) or not self._tests_best)
 
     @property
     def _tests_best(self) -> bool:
         tested = self.config.scale == "cpu" and self.config.data.test_examples != 0
         return tested and failure(self.folder) is None
 
-    def best(self) -> dict[str, Any] | None:
-        """Return the test metrics of the best model by validation, at scale ``cpu``; else None."""
-        path = self.folder / BEST
-        return json.loads(path.read_text("utf-8")) if path.exists() else None
+    def best(self) -> dict[str, Any]:
+        """Return the test metrics of the best model by validation; none if it was not tested."""
+        return _read(self.folder / BEST)
 
     def do(self, watch: Watch) -> None:
         """Train, or resume the training; at scale ``cpu``, test the best model by validation.
@@ -203,13 +183,7 @@ class Training(Job):
         with self.timed():
             try:
                 # Without pictures: that of a density takes longer than a short run.
-                outcome = recorded(self.config, self.folder) or run(
-                    self.config,
-                    self.folder,
-                    resume=True,
-                    pictures=False,
-                    listeners=watch(self.folder),
-                )
+                outcome = Run(self.config, self.folder).finish(watch, pictures=False)
             except SolveError as error:
                 write_json(self.folder / FAILED, {"reason": str(error)})
                 return
@@ -219,14 +193,10 @@ class Training(Job):
                 write_json(self.folder / BEST, self._test_best())
 
     def _test_best(self) -> dict[str, float]:
-        task, loaded = build_task(self.config), load(self.folder)
+        task, model, train = build_task(self.config), load(self.folder).model, self.config.train
         assert task.test is not None
-        train = self.config.train
-        return dict(
-            evaluate(
-                task, loaded.model, task.test, batch_size=train.eval_batch_size, seed=train.seed
-            )
-        )
+        size = train.eval_batch_size
+        return dict(evaluate(task, model, task.test, batch_size=size, seed=train.seed))
 
 
 @cache
@@ -241,8 +211,16 @@ def warm_up(config: Experiment) -> None:
 
 def failure(folder: Path) -> str | None:
     """Return why a run failed; None if it succeeded or has not ended."""
-    path = folder / FAILED
-    return str(json.loads(path.read_text("utf-8"))["reason"]) if path.exists() else None
+    return _read(folder / FAILED).get("reason")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file; nothing if it is missing or damaged."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 @dataclass(frozen=True)
@@ -264,10 +242,6 @@ class Measurement(Job):
     @property
     def stamp(self) -> dict[str, str]:  # noqa: D102
         return stamp(self.settings, self.code)
-
-    @property
-    def label(self) -> str:  # noqa: D102
-        return f"measure {self.folder.name}"
 
     @property
     def kinds(self) -> tuple[str, ...]:  # noqa: D102

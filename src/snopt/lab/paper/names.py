@@ -46,19 +46,18 @@ def line_of(title: str) -> dict[str, Any]:
     return {"linewidth": 2.2 if title == METHODS["snopt"] else 1.2}
 
 
-def stat_text(found: Stat | None, metric: str = "") -> str:
-    """Format a mean with its deviation; accuracies in percent.
+def metric_text(found: Stat | None, metric: str = "") -> str:
+    """Format a mean with its deviation over seeds, if there are several; accuracies in percent.
 
     Example:
-        >>> stat_text(Stat(0.97123, 0.0021, 3), "accuracy"), stat_text(None)
-        ('97.12 ± 0.21', '-')
-        >>> stat_text(Stat(1.5, 0.1, 2), "nll")
-        '1.50 ± 0.10'
+        >>> metric_text(Stat(0.97123, 0.0021, 3), "accuracy"), metric_text(Stat(1.5, 0.0, 1), "nll")
+        ('97.12 ± 0.21', '1.50')
     """
     if found is None:
         return "-"
     scale = 100 if metric == "accuracy" else 1
-    return f"{scale * found.mean:.2f} ± {scale * found.sd:.2f}"
+    deviation = f" ± {scale * found.sd:.2f}" if found.count > 1 else ""
+    return f"{scale * found.mean:.2f}{deviation}"
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:

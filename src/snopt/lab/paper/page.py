@@ -14,6 +14,7 @@ from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import TUNING_SEED
+from snopt.lab.report.figures import matplotlib
 from snopt.lab.train.folder import as_json, replace_text, write_json
 
 __all__ = ["read_result", "write_page", "write_result"]
@@ -60,12 +61,7 @@ def write_page(space: Space, path: Path) -> Path:
     again without them. A file ``ID.md`` in the page's folder is a remark below the item's tables;
     ``page.md`` is a remark on the whole page.
 
-    Args:
-        space: where the records are.
-        path: the page; data and figures go to the folder of the same name beside it.
-
-    Returns:
-        The path of the page.
+    Data and figures go to the folder of the same name beside the page, whose path is returned.
     """
     beside = path.with_suffix("")
     beside.mkdir(parents=True, exist_ok=True)
@@ -156,10 +152,6 @@ def _draw(item: Item, result: Result, path: Path) -> None:
 
 def save_figure(draw: Callable[[Any], None], path: Path) -> None:
     """Draw a figure and write it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
-    figure = Figure(layout="constrained")
+    figure = matplotlib().figure.Figure(layout="constrained")
     draw(figure)
     figure.savefig(path, dpi=110)

@@ -49,8 +49,7 @@ class PublishedTable:
 
     def value(self, row: str, column: str) -> Published | None:
         """Return one value, None if the table has none there."""
-        found = [v for v in self.values if (v.row, v.column) == (row, column)]
-        return found[0] if found else None
+        return next((v for v in self.values if (v.row, v.column) == (row, column)), None)
 
     def text(self, row: str, column: str) -> str:
         """Write one value with its deviation; a dash for none.
@@ -71,11 +70,7 @@ def _tables() -> dict[str, PublishedTable]:
     content = json.loads(files("snopt.lab.paper").joinpath("published.json").read_text("utf-8"))
     return {
         label: PublishedTable(
-            label,
-            table["number"],
-            table["caption"],
-            table["unit"],
-            tuple(Published(*value) for value in table["values"]),
+            label, **{**table, "values": tuple(Published(*value) for value in table["values"])}
         )
         for label, table in content.items()
     }

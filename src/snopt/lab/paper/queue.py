@@ -21,8 +21,9 @@ import torch
 
 from snopt.lab.paper.item import Item, Result, Space
 from snopt.lab.paper.items import ITEMS
-from snopt.lab.paper.jobs import Job, Watch
+from snopt.lab.paper.jobs import Job
 from snopt.lab.paper.page import write_result
+from snopt.lab.recipes.run import Watch
 from snopt.lab.train import FolderInUse
 
 __all__ = ["Orphaned", "jobs_of", "left_text", "pending", "run_item", "share", "state", "work"]
@@ -50,11 +51,7 @@ def pending(items: Iterable[Item], space: Space) -> list[Job]:
 def run_item(item: Item, space: Space, *, watch: Watch, tell: Callable[[str], None]) -> Result:
     """Do the jobs that an item still needs, and write its result.
 
-    Args:
-        item: the item.
-        space: where the records are.
-        watch: creates the listeners of a run.
-        tell: receives the label of every job.
+    ``watch`` creates the listeners of a run; ``tell`` receives the label of every job.
     """
     work([item], space, watch=watch, tell=tell)
     result = item.result(space)
@@ -72,14 +69,7 @@ def state(item: Item, space: Space) -> str:
 
 
 def work(items: Sequence[Item], space: Space, *, watch: Watch, tell: Callable[[str], None]) -> None:
-    """Do jobs in their order until none is left, waiting for those that other processes work on.
-
-    Args:
-        items: whose jobs.
-        space: where the records are.
-        watch: creates the listeners of a run.
-        tell: receives the label of every job.
-    """
+    """Do jobs in their order until none is left, waiting for those that other processes work on."""
     while waiting := pending(items, space):
         # Back to the first after each: it may have decided what an earlier one is.
         if not any(_did(job, watch, tell) for job in waiting) and pending(items, space):
@@ -106,11 +96,7 @@ def share(
 
     If this process is interrupted or killed, its workers save and stop.
 
-    Args:
-        items: whose jobs.
-        space: where the records are.
-        workers: number of processes.
-        tell: receives a line on what is left, at the start and every minute.
+    ``tell`` receives a line on what is left, at the start and every minute.
 
     Raises:
         RuntimeError: a worker failed.
@@ -150,7 +136,7 @@ def _worker(ids: Sequence[str], space: Space) -> None:
         sys.stdout.flush()
 
     try:
-        work([ITEMS[id] for id in ids], space, watch=lambda folder: [orphaned], tell=tell)
+        work([ITEMS[id] for id in ids], space, watch=lambda run: [orphaned], tell=tell)
     except KeyboardInterrupt:
         sys.exit(130)
 

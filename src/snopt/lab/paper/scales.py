@@ -15,7 +15,7 @@ from functools import cache
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.paper.names import TASKS
-from snopt.lab.recipes import recipe
+from snopt.lab.recipes.catalogue import Cut, recipe, shortened
 
 SEEDS: dict[Scale, int] = {"smoke": 1, "cpu": 3, "full": 3}
 """Number of seeds, from 0."""
@@ -28,41 +28,30 @@ REST_LR = 3e-3
 SGD and Algorithm 2; the other methods train all parameters."""
 
 
+POINTS = 20
+"""Evaluations along a run."""
+
+
 @dataclass(frozen=True)
-class Cut:
-    """A task at scale ``cpu``.
+class TimedCut(Cut):
+    """A task at scale ``cpu``, and the CPU seconds of an update of Adam, about, at the start."""
 
-    Attributes:
-        iterations: updates of a reported run.
-        seconds: CPU seconds of an update of Adam at the start of training, about.
-        width: channels or hidden units; by default those of the recipe.
-        batch_size: examples per update; by default those of the recipe.
-        compile: whether to compile whole steps.
-    """
-
-    iterations: int
-    seconds: float
-    width: int | None = None
-    batch_size: int | None = None
-    compile: bool = False
-
-    def limit(self, iterations: int) -> float:
-        """Return the CPU seconds after which a run of so many updates ends."""
-        return max(PATIENCE * GROWTH * self.seconds * iterations, SHORTEST)
+    evaluations: int = POINTS
+    seconds: float = 0.1
 
 
-CUTS: dict[str, Cut] = {
-    "svhn": Cut(150, 0.1, width=16),
-    "mnist": Cut(1000, 0.07, width=16),
-    "spoken_arabic_digits": Cut(600, 0.12, compile=True),
-    "cifar10": Cut(600, 0.1, width=16),
+CUTS: dict[str, TimedCut] = {
+    "svhn": TimedCut(300, width=16),
+    "mnist": TimedCut(1000, width=16, seconds=0.07),
+    "spoken_arabic_digits": TimedCut(600, seconds=0.12),
+    "cifar10": TimedCut(600, width=16),
     # 0.05 at the start; with large steps its flow takes up to ten times as long.
-    "circle": Cut(800, 0.1),
-    "articulary_word_recognition": Cut(300, 0.4, batch_size=64, compile=True),
-    "gas": Cut(300, 0.16, batch_size=500),
-    "character_trajectories": Cut(500, 0.4, batch_size=128, compile=True),
+    "circle": TimedCut(800),
+    "articulary_word_recognition": TimedCut(300, batch_size=64, seconds=0.4),
+    "gas": TimedCut(300, width=64, stacks=2, batch_size=500, seconds=0.16),
+    "character_trajectories": TimedCut(500, batch_size=128, seconds=0.4),
     # 0.06 at the start; flows of a lower loss take several times as long.
-    "miniboone": Cut(300, 0.15, width=256),
+    "miniboone": TimedCut(300, width=256, seconds=0.15),
 }
 """From cheap to dear: the order of the queue."""
 GROWTH = 1.5
@@ -72,8 +61,6 @@ PATIENCE = 4.0
 SHORTEST = 60.0
 """CPU seconds that every run may take."""
 VALID_EXAMPLES = 1000
-POINTS = 20
-"""Evaluations along a run."""
 
 
 @cache
@@ -82,36 +69,24 @@ def configuration(
 ) -> Experiment:
     """Return a task as an item of the paper runs it.
 
-    Args:
-        task: one of the paper's nine data sets.
-        optimizer: name of the optimizer.
-        scale: the size.
-        iterations: updates at scale ``cpu``, in place of the task's own number.
+    ``iterations`` replaces the task's own number of updates at scale ``cpu``.
 
     Example:
         >>> configuration("mnist", "adam", "cpu").model.width
         16
     """
-    config = recipe(task, optimizer, scale)
     if scale != "cpu":
-        return config
-    cut = CUTS[task]
-    length = iterations or cut.iterations
+        return recipe(task, optimizer, scale)
+    cut = replace(CUTS[task], iterations=iterations or CUTS[task].iterations)
+    config = shortened(replace(recipe(task, optimizer, "full"), scale="cpu"), cut)
     rest = None if config.optimizer.rest_lr is None else REST_LR
+    limit = max(PATIENCE * GROWTH * cut.seconds * cut.iterations, SHORTEST)
     return replace(
         config,
         data=replace(config.data, valid_examples=VALID_EXAMPLES),
-        model=replace(config.model, width=cut.width or config.model.width),
-        solver=replace(config.solver, compile=cut.compile),
+        solver=replace(config.solver, compile=config.model.kind == "series"),
         optimizer=replace(config.optimizer, rest_lr=rest, milestones=(), gamma=1.0),
-        train=replace(
-            config.train,
-            iterations=length,
-            epochs=None,
-            batch_size=cut.batch_size or config.train.batch_size,
-            evaluate_every=max(length // POINTS, 1),
-            max_cpu_seconds=cut.limit(length),
-        ),
+        train=replace(config.train, max_cpu_seconds=limit),
     )
 
 
@@ -128,10 +103,7 @@ PARTS: dict[str, str] = {
 def cut_notes(tasks: Iterable[str], scale: Scale, fewer: int = 1) -> list[str]:
     """Return a note on the number of updates, unless it is that of the paper.
 
-    Args:
-        tasks: the tasks.
-        scale: the scale.
-        fewer: divides the number of iterations at scale ``cpu``.
+    ``fewer`` divides it at scale ``cpu``.
     """
     if scale == "full":
         return []

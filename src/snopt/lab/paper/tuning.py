@@ -20,7 +20,6 @@ from snopt.lab.optimizers import find, grid
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import CUTS, TUNING_SEED, VALID_EXAMPLES, configuration
-from snopt.lab.recipes.run import evaluations
 from snopt.lab.report.read import read_run
 
 SERIES = ("spoken_arabic_digits", "articulary_word_recognition", "character_trajectories")
@@ -149,7 +148,7 @@ def final(job: Training, metric: str = "") -> float:
 @cache
 def _final(job: Training, metric: str) -> float:
     total = job.config.train.iterations
-    known = evaluations(job.folder, metric)
+    known = read_run(job.folder).records.split("valid").table(metric).tolist()
     at_end = [value for iteration, _, value in known if total in (None, iteration)]
     return at_end[-1] if at_end else math.nan
 

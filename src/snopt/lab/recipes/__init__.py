@@ -4,7 +4,7 @@ from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.build import build
 from snopt.lab.recipes.catalogue import RECIPES, recipe
-from snopt.lab.recipes.compare import compare, schedule, table
+from snopt.lab.recipes.compare import compare, schedule
 from snopt.lab.recipes.run import Loaded, experiment_of, load, run
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.recipes.sweep import SweepConfig, open_study, work
@@ -12,5 +12,5 @@ from snopt.lab.recipes.sweep import SweepConfig, open_study, work
 __all__ = [
     "RECIPES", "recipe", "Experiment", "with_settings",
     "build", "run", "experiment_of", "load", "Loaded",
-    "schedule", "compare", "table", "SweepConfig", "open_study", "work", "grid",
+    "schedule", "compare", "SweepConfig", "open_study", "work", "grid",
 ]  # fmt: skip

@@ -37,14 +37,15 @@ SGD_IN_THE_PLANE = 0.05
 
 @dataclass(frozen=True)
 class Cut:
-    """Scale ``cpu`` of one of the paper's data sets.
+    """A shorter experiment with a smaller model; None is the same as in the full experiment.
 
     Attributes:
         iterations: updates to make.
         evaluations: how often to evaluate.
         of: updates of the full experiment, which its learning-rate schedule refers to.
-        width: width of a narrower model.
-        stacks: blocks of a model with fewer.
+        width: width of the model.
+        stacks: number of its blocks.
+        batch_size: examples per update.
     """
 
     iterations: int = 300
@@ -52,6 +53,7 @@ class Cut:
     of: int = 1
     width: int | None = None
     stacks: int | None = None
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def recipe(task: str, optimizer: OptimizerName = "snopt", scale: Scale = "cpu") 
     )
     if scale == "smoke":
         return _smoke(full)
-    return full if scale == "full" or setup.cut is None else _shortened(full, setup.cut)
+    return full if scale == "full" or setup.cut is None else shortened(full, setup.cut)
 
 
 def _optimizer(task: str, name: OptimizerName) -> OptimizerConfig:
@@ -197,17 +199,22 @@ def _smoke(full: Experiment) -> Experiment:
     )
 
 
-def _shortened(full: Experiment, cut: Cut) -> Experiment:
+def shortened(full: Experiment, cut: Cut) -> Experiment:
     """Cut an experiment to fewer iterations, its learning-rate schedule in proportion."""
-    model, length = full.model, cut.iterations
+    model, train, length = full.model, full.train, cut.iterations
     milestones = tuple(round(m * length / cut.of) for m in full.optimizer.milestones)
-    every = length // cut.evaluations
     return replace(
         full,
         data=replace(full.data, hold_out=True),
         model=replace(model, width=cut.width or model.width, stacks=cut.stacks or model.stacks),
         optimizer=replace(full.optimizer, milestones=milestones),
-        train=replace(full.train, iterations=length, epochs=None, evaluate_every=every),
+        train=replace(
+            train,
+            iterations=length,
+            epochs=None,
+            batch_size=cut.batch_size or train.batch_size,
+            evaluate_every=max(length // cut.evaluations, 1),
+        ),
     )
 
 

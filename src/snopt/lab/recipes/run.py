@@ -37,17 +37,16 @@ class Run:
         """Name of the run on the terminal."""
         return f"{self.config.optimizer.name}, seed {self.config.train.seed}"
 
-    def finish(self, watch: Watch = lambda _: ()) -> Outcome:
-        """Return the recorded outcome, or start or resume the run.
-
-        Args:
-            watch: makes the listeners of the run.
-        """
-        known = recorded(self.config, self.folder)
-        return known or run(self.config, self.folder, resume=True, listeners=watch(self))
+    def finish(self, watch: Watch = lambda _: (), *, pictures: bool = True) -> Outcome:
+        """Return the recorded outcome, or start or resume the run."""
+        config, folder = self.config, self.folder
+        return recorded(config, folder) or run(
+            config, folder, resume=True, pictures=pictures, listeners=watch(self)
+        )
 
 
 Watch: TypeAlias = Callable[[Run], Sequence[Listener]]
+"""Creates the listeners of a run."""
 
 
 def seeded(configs: Sequence[Experiment], seeds: int) -> list[tuple[int, Experiment]]:
@@ -223,11 +222,12 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
         raise RunFolderError(
             f"{folder} holds a run with other settings; choose another --out, or remove it."
         )
-    end = read_run(folder).records.end or {}
+    records = read_run(folder).records
+    end = records.end or {}
     iteration, seconds = number(end.get("iteration")), number(end.get("seconds"))
     if end.get("status") not in COMPLETE or iteration is None or seconds is None:
         return None  # If the record is damaged, the checkpoint may not be.
-    known = [value for *_, value in evaluations(folder, config.metric)]
+    known = records.split("valid").table(config.metric)[:, 2].tolist()
     best = (max if config.mode == "max" else min)(known, default=None)
     last = _final(end.get("final"))
     return Outcome(end["status"], int(iteration), seconds, best, last, folder, "already recorded")
@@ -241,9 +241,3 @@ def _final(final: object) -> dict[str, dict[str, float]]:
         for split, metrics in splits
         if isinstance(metrics, dict)
     }
-
-
-def evaluations(folder: Path, metric: str) -> list[tuple[int, float, float]]:
-    """Read the finite values of a validation metric: iteration, seconds and value of each."""
-    rows = read_run(folder).records.split("valid").table(metric).tolist()
-    return [(int(iteration), seconds, value) for iteration, seconds, value in rows]

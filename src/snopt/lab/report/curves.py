@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snopt.lab.report.read import Run
-from snopt.lab.report.records import STEPS, Floats
+from snopt.lab.report.records import STEPS, Floats, evenly
 
 # Points of a curve. A longer record is averaged in this many bins.
 MAX_POINTS = 300
@@ -114,7 +114,7 @@ def band(tables: Sequence[Floats], limit: int = MAX_POINTS) -> Band | None:
     # Start where all seeds have a record.
     grid = np.unique(np.concatenate([table[:, 0] for table in tables]))
     grid = grid[grid >= max(table[0, 0] for table in tables)]
-    grid = grid[np.unique(np.linspace(0, len(grid) - 1, min(limit, len(grid))).round().astype(int))]
+    grid = grid[evenly(len(grid), limit)]
     alive = np.array([grid <= table[-1, 0] for table in tables])
     seconds = np.array([np.interp(grid, table[:, 0], table[:, 1]) for table in tables])
     values = np.array([np.interp(grid, table[:, 0], table[:, 2]) for table in tables])

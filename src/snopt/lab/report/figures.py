@@ -25,6 +25,22 @@ CLASS_PALETTE = (
 MAX_COLUMNS = 4
 
 
+def matplotlib() -> Any:
+    """Import matplotlib, or say how to install it."""
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
+    return matplotlib
+
+
+def clean(axis: Any) -> None:
+    """Draw a light grid below the lines of an axis and remove its upper and right border."""
+    axis.grid(color="#e4e7eb", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
 def write_figures(
     comparisons: Sequence[Comparison], folder: Path, format: str = "png"
 ) -> dict[str, list[Path]]:
@@ -44,11 +60,7 @@ def write_figures(
     """
     if format not in FORMATS:
         raise unknown("figure format", format, FORMATS)
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'snopt[lab]'") from error
+    mpl = matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     colors = colors_of(comparisons)
     written: dict[str, list[Path]] = {}
@@ -56,7 +68,7 @@ def write_figures(
     with mpl.rc_context({"text.parse_math": False, "svg.fonttype": "none", "font.size": 9}):
         for k, comparison in enumerate(comparisons, start=1):
             name = f"{k}-{re.sub(r'[^A-Za-z0-9_-]+', '-', comparison.task)[:60].strip('-')}"
-            curves, pictures = _curves(Figure, comparison, colors), _pictures(Figure, comparison)
+            curves, pictures = _curves(comparison, colors), _pictures(comparison)
             paths = written.setdefault(comparison.task, [])
             for kind, figure in (("curves", curves), ("pictures", pictures)):
                 if figure is not None:
@@ -65,12 +77,12 @@ def write_figures(
     return written
 
 
-def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) -> Any:
+def _curves(comparison: Comparison, colors: dict[str, int]) -> Any:
     """Draw a row per quantity: against seconds on the left, against iterations on the right."""
     rows = first_quantities(comparison)
     if not rows:
         return None
-    figure = make_figure(figsize=(9, 3 * len(rows)), layout="constrained")
+    figure = matplotlib().figure.Figure(figsize=(9, 3 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), 2, squeeze=False, sharey="row")
     for quantity, (left, right) in zip(rows, axes, strict=True):
         left.set_ylabel(str(quantity))
@@ -79,9 +91,7 @@ def _curves(make_figure: Any, comparison: Comparison, colors: dict[str, int]) ->
             (right, "iteration", "iterations"),
         ):
             axis.set_xlabel(x_text)
-            axis.grid(color="#e4e7eb", linewidth=0.6)
-            axis.set_axisbelow(True)
-            axis.spines[["top", "right"]].set_visible(False)
+            clean(axis)
             _draw_groups(axis, comparison, quantity, x_name, colors)
         low, high = left.dataLim.intervaly
         if 0 < low < high / 100:  # as on the page
@@ -118,14 +128,15 @@ def _draw_groups(
         axis.axhline(target, color="black", linewidth=0.8, linestyle="--")
 
 
-def _pictures(make_figure: Any, comparison: Comparison) -> Any:
+def _pictures(comparison: Comparison) -> Any:
     """Draw a row per group: the pictures of its first seed."""
     drawn = {group.label: group.runs[0].pictures[:MAX_COLUMNS] for group in comparison.groups}
     drawn = {label: pictures for label, pictures in drawn.items() if pictures}
     if not drawn:
         return None
     columns = max(map(len, drawn.values()))
-    figure = make_figure(figsize=(2.8 * columns, 3 * len(drawn)), layout="constrained")
+    size = 2.8 * columns, 3 * len(drawn)
+    figure = matplotlib().figure.Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(drawn), columns, squeeze=False)
     for (label, pictures), row in zip(drawn.items(), axes, strict=True):
         for axis in row:

@@ -69,7 +69,7 @@ def _split_by_settings(name: str, runs: list[Run]) -> list[Group]:
     ]
 
 
-def settings(config: dict[str, Any]) -> dict[str, str]:
+def settings(config: dict[str, Any], section: str = "") -> dict[str, str]:
     """Return the settings that distinguish curves: values as JSON, nested ones by dotted names.
 
     Example:
@@ -77,13 +77,11 @@ def settings(config: dict[str, Any]) -> dict[str, str]:
         {'lr': '0.1', 'train.clip': 'null'}
     """
     found: dict[str, str] = {}
-    pending: list[tuple[str, Any]] = list(config.items())[::-1]
-    while pending:
-        name, value = pending.pop()
+    for name, value in config.items():
         if isinstance(value, dict):
-            pending += [(f"{name}.{key}", value[key]) for key in reversed(value)]
-        elif _last(name) not in FREE:
-            found[name] = json.dumps(value)
+            found |= settings(value, f"{section}{name}.")
+        elif name not in FREE:
+            found[f"{section}{name}"] = json.dumps(value)
     return found
 
 

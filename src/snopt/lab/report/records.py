@@ -26,6 +26,16 @@ KEPT_STEPS = 5_000
 HUGE = 1e300
 
 
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """Return at most so many places among ``count``, evenly spaced, the ends included.
+
+    Example:
+        >>> evenly(10, 4)
+        array([0, 3, 6, 9])
+    """
+    return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))
+
+
 class Series:
     """Numbers recorded during a run, in columns; NaN where a record lacks one.
 

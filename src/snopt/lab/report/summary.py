@@ -235,8 +235,8 @@ def summarize(group: Group, measure: Measure) -> Summary:
     return Summary(group, stats)
 
 
-def differ(one: Stat, other: Stat) -> bool:
-    """Return whether two means differ by more than both deviations, and by 2 %.
+def differ(one: Stat, other: Stat, noticeable: float = NOTICEABLE) -> bool:
+    """Return whether two means differ by more than both deviations, and by a share, 2 %.
 
     Example:
         >>> differ(Stat(0.98, 0.001, 3), Stat(0.95, 0.001, 3))
@@ -247,5 +247,5 @@ def differ(one: Stat, other: Stat) -> bool:
         False
     """
     distance = abs(one.mean - other.mean)
-    least = NOTICEABLE * max(abs(one.mean), abs(other.mean))
+    least = noticeable * max(abs(one.mean), abs(other.mean))
     return distance > one.sd + other.sd and distance >= least

@@ -22,9 +22,7 @@ from snopt.lab.report.summary import (
     measure_of,
     summarize,
 )
-from snopt.lab.table import Cell, Table
-
-NOTHING = "–"
+from snopt.lab.table import Cell, Table, number_text
 
 
 class Marked(str):
@@ -80,27 +78,15 @@ def compare(
     return found
 
 
-def number_text(value: float) -> str:
-    """Format a number with four significant digits.
-
-    Example:
-        >>> [number_text(x) for x in (0.98765, 1234.5, 0.0000123, 20000.0, float("nan"))]
-        ['0.9877', '1234', '1.23e-05', '20000', 'nan']
-    """
-    if math.isfinite(value) and 1000 <= abs(value) < 1e7:
-        return f"{value:.0f}"
-    return f"{value:.4g}"
-
-
 def stat_text(stat: Stat | None) -> str:
     """Format mean and deviation, with as many digits as the deviation justifies.
 
     Example:
         >>> stat_text(Stat(0.98213, 0.00321, 3)), stat_text(Stat(12.0, 0.0, 1)), stat_text(None)
-        ('0.9821 ± 0.0032', '12', '–')
+        ('0.9821 ± 0.0032', '12', '-')
     """
     if stat is None:
-        return NOTHING
+        return number_text(None)
     if stat.sd == 0 or not 1e-3 <= abs(stat.mean) < 1e7:
         return number_text(stat.mean) + (f" ± {stat.sd:.2g}" if stat.sd else "")
     # Two digits of the deviation, but no more than four or so of the mean.
@@ -147,7 +133,7 @@ def _cells(comparison: Comparison, name: str) -> list[Cell]:
     for row in comparison.summaries:
         stat, seeds, notes = row.stats[name], len(row.group.runs), []
         if stat is None:
-            cells.append(NOTHING)
+            cells.append(None)
             continue
         if name in COSTS and base is not None and stat is not base and base.mean > 0:
             notes.append(f"{stat.mean / base.mean:.2f}×")
@@ -178,20 +164,20 @@ def runs_table(comparisons: Sequence[Comparison]) -> Table:
     for comparison in comparisons:
         for group, run in comparison.runs:
             steps, measure = run.records.steps, comparison.measure
-            values = [
-                run.seed,
-                steps.iteration[-1] if len(steps) else None,
-                steps.seconds[-1] if len(steps) else None,
-                final_value(run, measure),
-                best_value(run, measure),
-            ]
-            seed, *rest = (
-                NOTHING if v is None else str(v) if isinstance(v, int) else number_text(v)
-                for v in values
+            iteration, seconds = (column[-1:] for column in (steps.iteration, steps.seconds))
+            rows.append(
+                [
+                    comparison.task,
+                    group.label,
+                    None if run.seed is None else str(run.seed),
+                    Marked(run.state, "see problems" if run.problems else ""),
+                    str(iteration[0]) if iteration else None,
+                    number_text(seconds[0]) if seconds else None,
+                    number_text(final_value(run, measure)),
+                    number_text(best_value(run, measure)),
+                    "/".join(run.folder.parts[-2:]),
+                ]
             )
-            state = Marked(run.state, "see problems" if run.problems else "")
-            where = "/".join(run.folder.parts[-2:])
-            rows.append([comparison.task, group.label, seed, state, *rest, where])
     columns = ["task", "optimizer", "seed", "state", "iterations", "seconds"]
     return Table("", [*columns, "final metric", "best metric", "folder"], rows)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from snopt.lab.config import Experiment, Scale
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
@@ -19,6 +20,7 @@ from snopt.lab.paper.scales import configuration
 from snopt.lab.paper.timing import Times, amortised, ratios
 from snopt.lab.paper.version import LIBRARY, TRAINING
 
+Measure: TypeAlias = Callable[[Mapping[str, Experiment], int], dict[str, Any]]
 ROUNDS: dict[Scale, int] = {"smoke": 2, "cpu": 5, "full": 20}
 COMPARED = ("snopt_amortized", "snopt")
 PAPER = "paper's own"
@@ -34,14 +36,22 @@ def configs_of(task: str, scale: Scale) -> dict[str, Experiment]:
     }
 
 
-def measurements(space: Space) -> dict[str, Measurement]:
+def measurements(
+    space: Space, name: str, tasks: Iterable[str], measure: Measure, rounds: int
+) -> dict[str, Measurement]:
     """Return a job per data set."""
     made = {}
-    for task in tasks_of(space):
-        settings = configs_of(task, space.scale), ROUNDS[space.scale]
-        folder = space.measurement(f"complexity-{task}")
-        made[task] = Measurement(folder, partial(measure_iterations, *settings), settings, CODE)
+    for task in tasks:
+        settings = configs_of(task, space.scale), rounds
+        folder = space.measurement(f"{name}-{task}")
+        made[task] = Measurement(folder, partial(measure, *settings), settings, CODE)
     return made
+
+
+def complexity_jobs(space: Space) -> dict[str, Measurement]:
+    """Return the measurements of seconds and memory."""
+    rounds = ROUNDS[space.scale]
+    return measurements(space, "complexity", tasks_of(space), measure_iterations, rounds)
 
 
 def result(space: Space) -> Result:
@@ -50,7 +60,7 @@ def result(space: Space) -> Result:
     seconds: dict[str, Times] = {}
     megabytes: dict[str, Times] = {}
     refreshes: list[list[Cell]] = []
-    for task, job in measurements(space).items():
+    for task, job in complexity_jobs(space).items():
         found = job.read()
         every, times = found["refresh_every"], found["seconds"]
         seconds[task] = {
@@ -102,7 +112,7 @@ def over_adam(costs: dict[str, Times], paper: PublishedTable) -> dict[str, Any]:
 
 def notes(space: Space) -> list[str]:
     """Return notes on how it was measured."""
-    machine = next(iter(measurements(space).values())).read()["environment"]
+    machine = next(iter(complexity_jobs(space).values())).read()["environment"]
     compiled = " Series models are not compiled." if space.scale == "cpu" else ""
     return [
         f"{ROUNDS[space.scale]} interleaved rounds; medians, also of the ratios within rounds. "
@@ -135,7 +145,7 @@ COMPLEXITY = Item(
     "complexity",
     ("fig:complexity", "table:runtime", "table:memory"),
     "Seconds and memory of an iteration",
-    lambda space: list(measurements(space).values()),
+    lambda space: list(complexity_jobs(space).values()),
     result,
     draw,
 )
@@ -147,13 +157,9 @@ WITHIN = 0.05
 
 
 def clock_jobs(space: Space) -> dict[str, Measurement]:
-    """Return a job per data set: MNIST, and Circle except at scale ``smoke``."""
-    made = {}
-    for task in space.among(("circle",) if space.scale == "smoke" else ("mnist", "circle")):
-        settings = configs_of(task, space.scale), 4 * ROUNDS[space.scale]
-        folder = space.measurement(f"clocks-{task}")
-        made[task] = Measurement(folder, partial(measure_clocks, *settings), settings, CODE)
-    return made
+    """Return the measurements by both clocks: on MNIST except at scale ``smoke``, and on Circle."""
+    tasks = space.among(("circle",) if space.scale == "smoke" else ("mnist", "circle"))
+    return measurements(space, "clocks", tasks, measure_clocks, 4 * ROUNDS[space.scale])
 
 
 def clocks(space: Space) -> Result:

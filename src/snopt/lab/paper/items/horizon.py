@@ -7,7 +7,7 @@ from typing import Any
 
 from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.arms import Arm, Columns, arm_item, shortened, tuned_arms
+from snopt.lab.paper.arms import Arm, Columns, arm_item, tuned_arms, with_fewer
 from snopt.lab.paper.curves import clean, lines, ticks
 from snopt.lab.paper.item import Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
@@ -42,7 +42,7 @@ def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
     [arm] = tuned_arms(space, task, ("adam",))
     config = replace(arm.config, solver=replace(arm.config.solver, horizon=t1), horizon=horizon)
     name, title = f"adam-t1={t1:g}-{policy}", POLICIES[policy]
-    return shortened(replace(arm, name=name, config=config, title=title, few=True), FEWER)
+    return with_fewer(replace(arm, name=name, config=config, title=title, few=True), FEWER)
 
 
 def _times(arm: Arm) -> list[float]:
@@ -171,7 +171,7 @@ LEARNED = arm_item(
 
 
 def _fixed_tasks(space: Space) -> list[str]:
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+    return space.among(IMAGES, few=("mnist",))
 
 
 def fixed_arms(space: Space, task: str) -> list[Arm]:

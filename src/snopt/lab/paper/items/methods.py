@@ -18,11 +18,11 @@ from snopt.lab.paper.arms import (
     tasks_of,
     tuned_arms,
 )
-from snopt.lab.paper.curves import FLAT, clean, focus, last_gain, lines
+from snopt.lab.paper.curves import FLAT, clean, focus, last_gain, lines, panels
 from snopt.lab.paper.headline import target_of, until, validated
 from snopt.lab.paper.item import Cell, Result, Space
 from snopt.lab.paper.items.variants import image_tasks
-from snopt.lab.paper.names import mean_of
+from snopt.lab.paper.names import TASKS, mean_of
 from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import POINTS
 from snopt.lab.paper.tuning import FEWER
@@ -188,16 +188,9 @@ LBFGS = arm_item(
 )
 
 
-def _recursive_tasks(space: Space) -> list[str]:
-    if space.scale != "full" and not space.tasks:
-        return ["mnist"]
-    return [task for task in tasks_of(space) if task not in ("circle", "gas", "miniboone")]
-
-
 def draw_recursive(figure: Any, result: Result) -> None:
     """Draw validation accuracy against seconds, one panel per data set."""
-    figure.set_size_inches(4.5 * len(result.curves), 3.2)
-    axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
+    axes = panels(figure, result.curves, 4.5)
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
         lines(axis, methods, "seconds")
         clean(axis, "CPU seconds", "validation accuracy", task)
@@ -208,7 +201,7 @@ RECURSIVE = arm_item(
     "recur-adj",
     ("fig:recur-adj",),
     "The recursive adjoint as a second-order optimizer",
-    _recursive_tasks,
+    lambda space: space.among(list(TASKS)[:-3], few=("mnist",)),  # not the densities
     lambda space, task: tuned_arms(space, task, ("recursive", *SNOPT)),
     {"SNOpt and the recursive adjoint as a second-order optimizer.": dict.fromkeys(COLUMNS)},
     notes=lambda space: [

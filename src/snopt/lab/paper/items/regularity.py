@@ -15,7 +15,7 @@ from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.paper.arms import Arm, Column, Columns, arm_jobs, arm_table, trainings, tuned_arms
 from snopt.lab.paper.item import Cell, Item, Result, Space
 from snopt.lab.paper.jobs import Job, Measurement, failure
-from snopt.lab.paper.names import TASKS, stat_text
+from snopt.lab.paper.names import TASKS, metric_text
 from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import cut_notes
 from snopt.lab.recipes.build import build_parts, build_task
@@ -59,11 +59,7 @@ def jobs(space: Space) -> list[Job]:
 
 
 def measure(config: Experiment, run: Path) -> dict[str, Any]:
-    """Measure the trained model of a run on test examples.
-
-    Args:
-        config: the experiment of the run.
-        run: the run folder.
+    """Measure the trained model of a run folder on test examples.
 
     Returns:
         ``nfe``, the mean number of evaluations of a forward solve, and the two integrals.
@@ -109,7 +105,7 @@ def result(space: Space) -> Result:
     def mean(*names: str) -> Column:
         def cell(arm: Arm) -> Cell:
             measured = [job.read() for job in measurements(arm)]
-            return stat_text(stat(sum(each[name] for name in names) for each in measured))
+            return metric_text(stat(sum(each[name] for name in names) for each in measured))
 
         return cell
 

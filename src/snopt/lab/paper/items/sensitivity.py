@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from snopt.lab.config import OptimizerName
-from snopt.lab.paper.arms import searched, tasks_of
-from snopt.lab.paper.curves import clean, end_labels
+from snopt.lab.paper.arms import TasksOf, searched, tasks_of
+from snopt.lab.paper.curves import clean, end_labels, panels
 from snopt.lab.paper.item import Cell, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Training
 from snopt.lab.paper.names import METHODS, TASKS, TUNED, color_of, line_of
 from snopt.lab.paper.scales import CUTS
 from snopt.lab.paper.tuning import final, points, tuning_jobs
-from snopt.lab.report.curves import Quantity, table_of
-from snopt.lab.report.read import read_run
 
 CLOUDS = ("mnist", "spoken_arabic_digits", "character_trajectories")
 """Data sets of the sensitivity analysis."""
@@ -39,9 +37,9 @@ def _title(optimizer: OptimizerName) -> str:
     return METHODS[TUNED if optimizer == "snopt" else optimizer]
 
 
-def hyper_jobs(space: Space) -> list[Job]:
-    """Return the runs of the grid on every data set."""
-    return [job for *_, jobs in searches(space, tasks_of(space)) for job in jobs]
+def jobs_on(tasks: TasksOf) -> Callable[[Space], list[Job]]:
+    """Return a function that lists the runs of the searches on some data sets."""
+    return lambda space: [job for *_, jobs in searches(space, tasks(space)) for job in jobs]
 
 
 def hyper(space: Space) -> Result:
@@ -71,13 +69,8 @@ def _clouds(space: Space) -> list[str]:
     return [task for task in tasks_of(space) if task in CLOUDS]
 
 
-def cloud_jobs(space: Space) -> list[Job]:
-    """Return the runs of the sensitivity analysis."""
-    return [job for *_, jobs in searches(space, _clouds(space)) for job in jobs]
-
-
 def cloud(space: Space) -> Result:
-    """Collect a point per run: training loss at the end and validation accuracy."""
+    """Collect a point per run: learning rate and validation accuracy at the end."""
     curves: dict[str, Any] = {}
     rows: list[list[Cell]] = []
     for task, optimizer, jobs in ended(space, _clouds(space)):
@@ -93,19 +86,16 @@ def cloud(space: Space) -> Result:
 
 
 def _point(job: Training) -> dict[str, Any]:
-    losses = table_of(read_run(job.folder), Quantity("training", "loss"))[-10:, 2]
     accuracy = 100 * final(job)
     return {
         "lr": job.config.optimizer.lr,
-        "loss": float(losses.mean()) if len(losses) else None,
         "accuracy": None if math.isnan(accuracy) else accuracy,
     }
 
 
 def draw_cloud(figure: Any, result: Result) -> None:
     """Draw one panel per data set: a line per method over learning rates, a cross if it failed."""
-    figure.set_size_inches(5.0 * len(result.curves), 3.2)
-    axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
+    axes = panels(figure, result.curves, 5.0)
     for axis, (task, methods) in zip(axes, result.curves.items(), strict=True):
         ends = {}
         for method, found in methods.items():
@@ -127,7 +117,7 @@ HYPER = Item(
     "hyper",
     ("table:hyper",),
     "The grid of learning rates",
-    hyper_jobs,
+    jobs_on(tasks_of),
     hyper,
     shown=False,
     partial=True,
@@ -136,7 +126,7 @@ SENSITIVITY = Item(
     "point-cloud",
     ("fig:point-cloud",),
     "Sensitivity to the learning rate",
-    cloud_jobs,
+    jobs_on(_clouds),
     cloud,
     draw_cloud,
     caption="Validation accuracy of the short tuning runs over the learning rate. A line that is "

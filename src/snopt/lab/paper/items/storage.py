@@ -114,11 +114,7 @@ def draw_growth(
 ) -> None:
     """Draw the points of each method along an axis.
 
-    Args:
-        panel: matplotlib's axes.
-        axis: the axis.
-        methods: points by method.
-        **keys: line styles of the quantities to draw; megabytes by default.
+    ``keys`` are line styles of the quantities to draw, by default megabytes.
     """
     for k, (method, points) in enumerate((m, methods[m]) for m in METHODS if m in methods):
         for key, style in (keys or {"megabytes": "o-"}).items():

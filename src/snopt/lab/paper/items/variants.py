@@ -15,9 +15,9 @@ from snopt.lab.paper.arms import (
     TasksOf,
     arm_item,
     beside,
-    shortened,
     tasks_of,
     tuned_arms,
+    with_fewer,
 )
 from snopt.lab.paper.item import Item, Space
 
@@ -80,7 +80,7 @@ def _item(
             for variant in variants
             for arm in tuned_arms(space, task, variant.optimizers)
         ]
-        return [shortened(arm, fewer) for arm in made]
+        return [with_fewer(arm, fewer) for arm in made]
 
     notes = [note] if note else []
     return arm_item(id, labels, title, tasks, arms, tables, notes=lambda space: notes, fewer=fewer)
@@ -88,7 +88,7 @@ def _item(
 
 def image_tasks(space: Space) -> list[str]:
     """Return the image data sets: MNIST, unless others are selected."""
-    return space.among(IMAGES if space.scale == "full" or space.tasks else ("mnist",))
+    return space.among(IMAGES, few=("mnist",))
 
 
 # ------------------------------------------------------------------------------ implicit Adams
@@ -169,9 +169,7 @@ RESIDUAL = _item(
 MALI = _item(
     "mali",
     "First-order methods with MALI",
-    lambda space: space.among(
-        ("svhn", "cifar10") if space.scale == "full" or space.tasks else ("cifar10",)
-    ),
+    lambda space: space.among(("svhn", "cifar10"), few=("cifar10",)),
     [
         Variant(),
         Variant(
