@@ -28,8 +28,6 @@ STIFF = 5e-2
 
 FIRST, SECOND = 10, 4
 """Updates of the reported runs over those of the first and of the second round."""
-AT_LEAST = 30
-"""Updates of the first round at least; twice as many in the second."""
 KEPT = 2
 """Rates in the second round."""
 
@@ -64,7 +62,7 @@ def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Train
         return [_job(space, task, optimizer, point) for point in first]
     fewer = FEWER.get(optimizer, 1)
     length = CUTS[task].iterations // fewer
-    least = max(AT_LEAST // fewer, 1)
+    least = max(CUTS[task].search // fewer, 1)
     short = max(length // SECOND, 2 * least)
     opened = [_job(space, task, optimizer, point, max(length // FIRST, least)) for point in first]
     ready = all(job.done() for job in opened)
