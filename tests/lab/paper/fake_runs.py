@@ -15,13 +15,16 @@ SPEED = {"snopt": 3.0, "snopt_amortized": 1.5, "muon": 2.0, "soap": 2.2, "sgd": 
 """How fast a method pretends to learn; others 1."""
 
 
-def pretend(job: Training, *, value: float | None = None, fails: bool = False) -> None:
+def pretend(
+    job: Training, *, value: float | None = None, fails: bool = False, cost: float = 1.0
+) -> None:
     """Write the record of a run: a validation curve that rises to 0.97, or falls to 1 nat.
 
     Args:
         job: the run.
         value: validation metric at the end and on test data, in place of that of the curve.
         fails: whether its solver failed.
+        cost: factor of the seconds.
     """
     job.prepare()
     if fails:
@@ -39,7 +42,7 @@ def pretend(job: Training, *, value: float | None = None, fails: bool = False) -
         metric = 0.97 - 0.85 * left if config.metric == "accuracy" else 1 + 2 * left
         if value is not None and k == total:
             metric = value
-        seconds = 0.1 * k * (1.2 if "snopt" in config.optimizer.name else 1.0)
+        seconds = 0.1 * cost * k * (1.2 if "snopt" in config.optimizer.name else 1.0)
         both = {"iteration": k, "seconds": seconds}
         if k:
             spike = 40.0 if noise.random() < 0.03 else 1.0

@@ -204,7 +204,7 @@ def test_a_worker_whose_parent_is_gone_asks_the_training_to_stop(monkeypatch):
     listener = queue.Orphaned()
     listener.on_record({})
     assert sent == []
-    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(os, "getppid", lambda: listener.parent + 1)
     listener.on_record({})
     assert sent == [signal.SIGTERM]
 
