@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, legend, plot
+from snopt.lab.paper.curves import clean, lines
 from snopt.lab.paper.items.horizon import PENALTIES
 from snopt.lab.recipes import recipe, with_settings
 from snopt.lab.recipes import run as train
@@ -138,13 +138,15 @@ def draw(figure: Any, results: list[dict[str, Any]]) -> None:
     axes = figure.subplots(len(groups), len(PANELS), squeeze=False)
     for row, (title, runs) in zip(axes, groups.items(), strict=True):
         for axis, (key, name) in zip(row, PANELS.items(), strict=True):
-            for arm, color in zip(ARMS, PALETTE[::2], strict=True):
+            found = {}
+            for arm in ARMS:
                 values = np.array([[p[key] for p in run["arms"][arm]] for run in runs])
-                found = {"mean": values.mean(0), "below": values.min(0), "above": values.max(0)}
-                found["iteration"] = [p["iteration"] for p in runs[0]["arms"][arm]]
-                plot(axis, found, "iteration", color=color, label=arm)
+                found[arm] = {
+                    "iteration": [p["iteration"] for p in runs[0]["arms"][arm]],
+                    "mean": values.mean(0), "below": values.min(0), "above": values.max(0),
+                }  # fmt: skip
+            lines(axis, found, "iteration", dict(zip(ARMS, PALETTE[::2], strict=True)))
             clean(axis, "iteration", name, title if axis is row[0] else "")
-    legend(figure, len(ARMS), "lower")
 
 
 def table(results: list[dict[str, Any]]) -> str:
