@@ -39,7 +39,7 @@ def test_halving_keeps_the_best_rates_and_tries_a_cosine_with_them(tmp_path, tas
 
 @pytest.mark.parametrize(
     ("task", "first", "second"),
-    [("mnist", 100, 250), ("svhn", 30, 75), ("miniboone", 30, 75), ("circle", 200, 400)],
+    [("mnist", 100, 250), ("svhn", 100, 200), ("miniboone", 30, 75), ("circle", 200, 400)],
 )
 def test_searches_make_a_tenth_and_a_quarter_of_the_updates_or_more(tmp_path, task, first, second):
     jobs = tuning_jobs(Space(tmp_path, "cpu"), task, "adam")
