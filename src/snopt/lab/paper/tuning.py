@@ -3,8 +3,8 @@
 At scale ``cpu`` by successive halving: five learning rates make a tenth of the updates; the two
 best ones, each constant and with a cosine schedule, make a quarter; the best of these four is
 chosen. All use a seed that no table reports, and the validation metric at the end decides.
-Accuracies within one standard error (of 1,000 examples) of the best are equal; then CPU seconds decide, because a rate
-that makes the field stiff in a short run makes it stiffer in a long one.
+Accuracies within one standard error (of 1,000 examples) of the best are equal; then CPU seconds
+decide, because a rate that makes the field stiff in a short run makes it stiffer in a long one.
 """
 
 from __future__ import annotations
