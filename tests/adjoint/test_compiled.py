@@ -277,6 +277,20 @@ def test_models_of_many_structures_do_not_use_up_each_others_allowance():
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > before
 
 
+def test_many_models_of_one_structure_share_compiled_code():
+    """The compiler gives up on a function after eight versions; equal models need one."""
+    x = torch.randn(4, 3, requires_grad=True)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for _ in range(10):
+        block = snopt.NeuralODE(TanhField(3).float(), compile=True)
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+            for _ in range(2):
+                block(x).sum().backward()
+        assert not block.adjoint.broken
+    # A first and a later call, of one step or of several: not one graph per model.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 4
+
+
 @pytest.mark.usefixtures("traced")
 def test_a_model_in_all_its_uses_stays_within_the_compilers_allowance():
     """Batches of several sizes, with and without gradients, solves of one step and of many."""

@@ -12,6 +12,7 @@ positive, so nothing cancels: the relative error including rounding is below 4e-
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -61,10 +62,13 @@ def replace_tanh(graph: Graph) -> None:
             graph.erase_node(node)
 
 
+@cache
 def tanh_pass() -> Any:
     """Return :func:`replace_tanh` as a compiler pass, or None for PyTorch before 2.6.
 
-    The class is defined here because importing the compiler takes long.
+    There is one object for all blocks: compiled code is shared between equal options only, and the
+    compiler gives up after eight versions. The class is defined here because importing the compiler
+    takes long.
     """
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files

@@ -101,12 +101,13 @@ def test_a_stamp_covers_what_a_training_uses_and_nothing_else(tmp_path):
     shutil.copytree(version.PACKAGE, tmp_path / "snopt", ignore=shutil.ignore_patterns("*.pyc"))
     adam, snopt = (configuration("mnist", name, "cpu") for name in ("adam", "snopt"))
     learned = replace(adam, horizon=replace(adam.horizon, policy="feedback"))
+    compiled = replace(adam, solver=replace(adam.solver, compile=True))
 
     def stale_after(file):
         """Who is stale after a change of a file."""
         path = tmp_path / "snopt" / file
         text = path.read_text()
-        configs = {"adam": adam, "snopt": snopt, "learned": learned}
+        configs = {"adam": adam, "snopt": snopt, "learned": learned, "compiled": compiled}
 
         def versions():
             version.code_version.cache_clear()
@@ -121,11 +122,12 @@ def test_a_stamp_covers_what_a_training_uses_and_nothing_else(tmp_path):
         path.write_text(text)
         return {name for name in configs if before[name] != after[name]}
 
-    everybody = {"adam", "snopt", "learned"}
+    everybody = {"adam", "snopt", "learned", "compiled"}
     assert stale_after("ode/step.py") == everybody
     assert stale_after("lab/train/step.py") == everybody
     assert stale_after("lab/data/images.py") == everybody
     assert stale_after("lab/optimizers/registry.py") == everybody
+    assert stale_after("adjoint/compiled_steps.py") == {"compiled"}
     assert stale_after("optim/rules.py") == {"snopt"}
     assert stale_after("second_order/terminal.py") == {"snopt", "learned"}
     assert stale_after("horizon/policy.py") == {"learned"}

@@ -21,7 +21,7 @@ import torch
 
 from snopt.base.errors import SolveError
 from snopt.lab.config import Experiment
-from snopt.lab.paper.version import LIBRARY, TRAINING, code_of, stamp
+from snopt.lab.paper.version import COMPILED, LIBRARY, TRAINING, code_of, stamp
 from snopt.lab.recipes.build import build, build_task
 from snopt.lab.recipes.run import Run, Watch, load, recorded
 from snopt.lab.train import TrainConfig
@@ -237,7 +237,7 @@ class Measurement(Job):
     folder: Path
     measure: Callable[[], dict[str, Any]]
     settings: object = None
-    code: tuple[str, ...] = (*LIBRARY, *TRAINING, "lab/optimizers")
+    code: tuple[str, ...] = (*LIBRARY, *COMPILED, *TRAINING, "lab/optimizers")
 
     @property
     def stamp(self) -> dict[str, str]:  # noqa: D102

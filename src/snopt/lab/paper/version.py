@@ -29,8 +29,11 @@ TRAINING = (
     "lab/recipes/build.py", "lab/recipes/tasks.py",
 )  # fmt: skip
 """Code that every training uses."""
-SILENT = ("lab/train/listeners.py", "lab/train/loggers.py")
-"""Code in those folders that shows or copies a record and cannot change it."""
+COMPILED = ("adjoint/compiled.py", "adjoint/compiled_steps.py", "adjoint/compiled_tanh.py")
+"""Code that only compiled solves use."""
+APART = ("lab/train/listeners.py", "lab/train/loggers.py", *COMPILED)
+"""Files that do not count as part of their folders. The first two show or copy a record and cannot
+change it."""
 SNOPT = ("optim", "kronecker", "second_order/terminal.py")
 METHODS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("adam", "adamw", "sgd", "lbfgs", "soap"), ()),
@@ -57,7 +60,8 @@ def code_of(config: Experiment) -> tuple[str, ...]:
     """
     learned = () if config.horizon.policy == "fixed" else ("horizon", "second_order")
     method = METHODS.get(config.optimizer.name, (*LIBRARY, "lab/optimizers"))
-    return tuple(dict.fromkeys((*TRAINING, *method, *learned)))
+    compiled = COMPILED if config.solver.compile else ()
+    return tuple(dict.fromkeys((*TRAINING, *compiled, *method, *learned)))
 
 
 @cache
@@ -73,7 +77,7 @@ def code_version(names: tuple[str, ...], package: Path = PACKAGE) -> str:
         if not path.exists():
             raise FileNotFoundError(f"a stamp covers {path}, which does not exist")
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            if file.relative_to(package).as_posix() not in SILENT:
+            if file == path or file.relative_to(package).as_posix() not in APART:
                 digest.update(ast.dump(_without_docstrings(file.read_text("utf-8"))).encode())
     return digest.hexdigest()[:12]
 

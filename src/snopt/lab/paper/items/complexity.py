@@ -18,13 +18,16 @@ from snopt.lab.paper.names import METHODS, TASKS, color_of
 from snopt.lab.paper.published import PublishedTable, published
 from snopt.lab.paper.scales import configuration
 from snopt.lab.paper.timing import Times, amortised, ratios
-from snopt.lab.paper.version import LIBRARY, TRAINING
+from snopt.lab.paper.version import COMPILED, LIBRARY, TRAINING
 
 Measure: TypeAlias = Callable[[Mapping[str, Experiment], int], dict[str, Any]]
 ROUNDS: dict[Scale, int] = {"smoke": 2, "cpu": 5, "full": 20}
 COMPARED = ("snopt_amortized", "snopt")
 PAPER = "paper's own"
-CODE = (*LIBRARY, *TRAINING, *(f"lab/paper/{name}.py" for name in ("iterations", "peak", "timing")))
+CODE = (
+    *LIBRARY, *COMPILED, *TRAINING,
+    *(f"lab/paper/{name}.py" for name in ("iterations", "peak", "timing")),
+)  # fmt: skip
 
 
 def configs_of(task: str, scale: Scale) -> dict[str, Experiment]:
