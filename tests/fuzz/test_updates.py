@@ -78,6 +78,7 @@ class Dense:
     def __init__(self, view, hyper):
         self.view, self.hyper = view, hyper
         self.k, self.U, self.second, self.velocity, self.fast = 0, None, None, None, None
+        self.weights = self.packed([torch.full_like(p, p.dim() > 1) for p in view.parameters])
 
     def packed(self, tensors):
         weight, bias = tensors if self.view.bias else (*tensors, None)
@@ -106,7 +107,11 @@ class Dense:
         # θ = (1 - μ) z + μ x, of which x is the weighted mean of the values of z so far.
         mean = (theta - (1 - h["momentum"]) * self.fast[i]) / (h["momentum"] or 1.0)
         lr = h["lr"] * min(1.0, self.k / 20)
-        self.fast[i] = self.fast[i] - lr * (self.U[i] @ X + h["weight_decay"] * theta)
+        d = self.U[i] @ X
+        for j in range(len(d)):  # weights that the step moves towards zero decay, biases do not
+            if self.weights[i][j] and d[j] * theta[j] > 0:
+                d[j] += h["weight_decay"] * theta[j]
+        self.fast[i] = self.fast[i] - lr * d
         # Within the warm-up the k-th step counts with k² times the square of its rate.
         mean = mean + (self.fast[i] - mean) * self.k**4 / sum(j**4 for j in range(self.k + 1))
         return (1 - h["momentum"]) * self.fast[i] + h["momentum"] * mean

@@ -100,7 +100,10 @@ class Dense:
             X = X / (self.S[n].sqrt() + 1e-8)
             X = X / max(1.0, float(X.square().mean().sqrt()))
             # Within the warm-up of 20 steps each counts with k² times the square of its rate.
-            self.fast[n] = z - LR * k / 20 * (unvec(U @ X, W.shape) + GAMMA * W)
+            d = unvec(U @ X, W.shape)
+            decays = d * W > 0  # weights that the step moves towards zero
+            decays[:, -1] = False  # biases
+            self.fast[n] = z - LR * k / 20 * (d + GAMMA * W * decays)
             x = x + (self.fast[n] - x) * k**4 / sum(j**4 for j in range(k + 1))
             return W - (1 - MU) * self.fast[n] - MU * x
         X = U.T @ vec(grad + GAMMA * W)

@@ -1,9 +1,14 @@
 """Rules against hand-written recurrences."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 
+import snopt
 from snopt.optim.averaging import averaged_step_, share_and_lr
+from snopt.optim.config import RULE_DEFAULTS
 from snopt.optim.rules import adam, amortized
 
 
@@ -52,3 +57,44 @@ def test_amortized_follows_the_two_lines_of_algorithm_2():
             second[i] = 0.75 * second[i] + 0.25 * 8 * float(X[i]) ** 2
             expected = float(X[i]) / (second[i] + 0.15)
             assert abs(float(direction[i]) - expected) < 1e-4 * abs(expected)
+
+
+def test_weight_decay_acts_only_where_the_step_goes_towards_zero():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+    weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
+    x = torch.randn(5, 3)
+    moved = []
+    for weight_decay in (0.0, 0.5):
+        trained = copy.deepcopy(model)
+        optimizer = snopt.SNOpt(trained, lr=0.1, weight_decay=weight_decay)
+        (trained(x) - 1).square().mean().backward()
+        optimizer.step()
+        moved.append((trained.weight.detach() - weight, trained.bias.detach() - bias))
+    (plain, plain_bias), (decayed, decayed_bias) = moved
+    towards_zero = plain * weight < 0
+    assert 0 < towards_zero.sum() < weight.numel()
+    assert torch.equal(decayed[~towards_zero], plain[~towards_zero])
+    shrunk = (decayed - plain)[towards_zero] / weight[towards_zero]
+    torch.testing.assert_close(shrunk, shrunk[0].expand_as(shrunk), rtol=1e-3, atol=0)
+    assert shrunk[0] < 0
+    assert torch.equal(decayed_bias, plain_bias)
+
+
+def test_the_default_rule_alone_decays_by_default():
+    model = nn.Linear(2, 2)
+    decays = {r: snopt.SNOpt(model, rule=r).defaults["weight_decay"] for r in RULE_DEFAULTS}
+    assert decays == {"adam": 0.1, "amortized": 0.0, "kronecker": 0.0}
+
+
+def test_weight_decay_does_not_move_a_minimum():
+    model = nn.Linear(2, 1, bias=False).double()
+    optimizer = snopt.SNOpt(model, weight_decay=0.5)
+    x = torch.eye(2, dtype=torch.float64)
+    for _ in range(400):
+        optimizer.zero_grad()
+        (model(x) - torch.tensor([[1.0], [-2.0]])).square().mean().backward()
+        optimizer.step()
+    optimizer.eval()
+    want = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
+    torch.testing.assert_close(model.weight.detach(), want, rtol=0, atol=1e-2)

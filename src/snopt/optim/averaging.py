@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 __all__ = [
-    "averaged_step_", "forget_average", "hide_averages", "move_", "refuse_averages",
-    "share_and_lr", "show_averages",
+    "averaged_step_", "cautious_decay", "forget_average", "hide_averages", "move_",
+    "refuse_averages", "share_and_lr", "show_averages",
 ]  # fmt: skip
 
 #: Number of warm-up steps of the learning rate.
@@ -69,6 +69,31 @@ def averaged_step_(
     z.add_(direction, alpha=-lr)
 
 
+def cautious_decay(direction: Tensor, param: Tensor, weight_decay: float) -> Tensor:
+    """Add decoupled weight decay where it agrees with the step (Chen et al. 2025).
+
+        d ← d + γ 1[d y > 0] y
+
+    An entry decays only while its step goes towards zero anyway. Where the gradient vanishes
+    nothing decays, so the minima of the loss stay where they are. Only weights decay: tensors with
+    two or more axes.
+
+    Args:
+        direction: d, to be subtracted.
+        param: y.
+        weight_decay: γ.
+
+    Example:
+        >>> import torch
+        >>> cautious_decay(torch.tensor([[0.5, -0.5]]), torch.tensor([[2.0, 2.0]]), 0.1)
+        tensor([[ 0.7000, -0.5000]])
+    """
+    if not weight_decay or param.dim() < 2:
+        return direction
+    agrees = (direction * param.conj()).real > 0 if param.is_complex() else direction * param > 0
+    return direction + weight_decay * param * agrees
+
+
 def move_(
     param: Tensor,
     state: dict[str, Any],
@@ -77,7 +102,7 @@ def move_(
     momentum: float,
     weight_decay: float,
 ) -> None:
-    """Move a parameter against a direction, with warm-up, averaging and decoupled weight decay.
+    """Move a parameter against a direction, with warm-up, averaging and weight decay.
 
     Args:
         param: the parameter.
@@ -85,10 +110,9 @@ def move_(
         direction: d.
         lr: η.
         momentum: β.
-        weight_decay: γ; d is replaced by d + γ y.
+        weight_decay: γ; see :func:`cautious_decay`.
     """
-    if weight_decay:
-        direction = direction.add(param, alpha=weight_decay)
+    direction = cautious_decay(direction, param, weight_decay)
     if "fast" not in state:
         state["fast"] = param.detach().clone()
     share, lr = share_and_lr(state, lr)

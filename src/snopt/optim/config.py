@@ -17,10 +17,19 @@ __all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refr
 
 #: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
-    "adam": {"lr": 2e-2, "momentum": 0.9, "damping": 1e-6, "decay": 0.999, "fallback_lr": 2e-2},
-    "amortized": {"lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.75, "fallback_lr": 1e-3},
-    "kronecker": {"lr": 5e-3, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "fallback_lr": 1e-3},
-}
+    "adam": {
+        "lr": 2e-2, "momentum": 0.9, "damping": 1e-6, "decay": 0.999, "weight_decay": 0.1,
+        "fallback_lr": 2e-2,
+    },
+    "amortized": {
+        "lr": 2e-2, "momentum": 0.9, "damping": 0.05, "decay": 0.75, "weight_decay": 0.0,
+        "fallback_lr": 1e-3,
+    },
+    "kronecker": {
+        "lr": 5e-3, "momentum": 0.9, "damping": 0.05, "decay": 0.0, "weight_decay": 0.0,
+        "fallback_lr": 1e-3,
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, floa
     if rule == "adam" and "lr" in values:
         # The same rule in other coordinates, so the same learning rate is suitable.
         values.setdefault("fallback_lr", values["lr"])
-    values = {**RULE_DEFAULTS[rule], "weight_decay": 0.0, **values}
+    values = {**RULE_DEFAULTS[rule], **values}
     for name, value in values.items():
         if not value >= 0:
             raise ValueError(f"{name}={value} must not be negative")

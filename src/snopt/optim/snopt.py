@@ -67,7 +67,8 @@ class SNOpt(torch.optim.Optimizer):
         lr: learning rate η.
         rule: update rule in the eigenbasis.
         momentum: β of the averaging for ``adam``, heavy-ball momentum for the other rules.
-        weight_decay: γ. ``adam`` uses decoupled weight decay (as AdamW); the others follow the
+        weight_decay: γ. For ``adam`` 0.1, decoupled and cautious: an entry of a weight decays only
+            while its step goes towards zero (Chen et al. 2025). For the others 0; they follow the
             paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
         decay: α of Algorithm 2; for ``adam`` the largest value of β₂, which grows with the steps.
@@ -104,7 +105,7 @@ class SNOpt(torch.optim.Optimizer):
         *,
         rule: Rule = "adam",
         momentum: float | None = None,
-        weight_decay: float = 0.0,
+        weight_decay: float | None = None,
         damping: float | None = None,
         decay: float | None = None,
         refresh_every: int = 100,

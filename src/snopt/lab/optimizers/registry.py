@@ -157,7 +157,8 @@ SETTINGS = (
 
 OPTIMIZERS: dict[str, Entry] = {
     "snopt": Entry(
-        "SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"], settings=SETTINGS,
+        "SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"],
+        small_lr=RULE_DEFAULTS["adam"]["lr"], weight_decay=RULE_DEFAULTS["adam"]["weight_decay"], settings=SETTINGS,
         makers=(SNOpt, KroneckerOptions),
     ),
     "snopt_amortized": Entry(
