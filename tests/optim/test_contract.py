@@ -318,7 +318,7 @@ def test_a_layer_that_is_never_called_as_a_module_is_trained_by_the_fallback():
             return nn.functional.linear(x, self.layer.weight, self.layer.bias)
 
     model = Functional()
-    optimizer = SNOpt(model, lr=0.1)
+    optimizer = SNOpt(model, lr=0.1, weight_decay=0.0)
     before = model.layer.weight.detach().clone()
     model(torch.randn(4, 3)).pow(2).mean().backward()
     with pytest.warns(RuntimeWarning, match=r"layer.*Adam"):

@@ -70,13 +70,14 @@ def averaged_step_(
 
 
 def cautious_decay(direction: Tensor, param: Tensor, weight_decay: float) -> Tensor:
-    """Add decoupled weight decay where it agrees with the step (Chen et al. 2025).
+    """Lengthen steps that go towards zero, in proportion to the distance.
 
-        d ← d + γ 1[d y > 0] y
+        d ← d (1 + γ max(0, sign(d) y))
 
-    An entry decays only while its step goes towards zero anyway. Where the gradient vanishes
-    nothing decays, so the minima of the loss stay where they are. Only weights decay: tensors with
-    two or more axes.
+    For a noisy gradient this is a weight decay: steps to both sides are equally frequent, and those
+    towards zero are longer. Like the cautious weight decay of Chen et al. (2025), it never acts
+    against a step. Unlike it, it vanishes with the step. Only weights decay: tensors with two or
+    more axes.
 
     Args:
         direction: d, to be subtracted.
@@ -86,12 +87,13 @@ def cautious_decay(direction: Tensor, param: Tensor, weight_decay: float) -> Ten
     Example:
         >>> import torch
         >>> cautious_decay(torch.tensor([[0.5, -0.5]]), torch.tensor([[2.0, 2.0]]), 0.1)
-        tensor([[ 0.7000, -0.5000]])
+        tensor([[ 0.6000, -0.5000]])
     """
     if not weight_decay or param.dim() < 2:
         return direction
-    agrees = (direction * param.conj()).real > 0 if param.is_complex() else direction * param > 0
-    return direction + weight_decay * param * agrees
+    distance = direction.sgn().conj() * param
+    distance = distance.real if param.is_complex() else distance
+    return direction * distance.clamp_min_(0).mul_(weight_decay).add_(1)
 
 
 def move_(

@@ -18,7 +18,7 @@ __all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refr
 #: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
     "adam": {
-        "lr": 2e-2, "momentum": 0.9, "damping": 1e-6, "decay": 0.999, "weight_decay": 0.1,
+        "lr": 2e-2, "momentum": 0.9, "damping": 1e-6, "decay": 0.999, "weight_decay": 0.3,
         "fallback_lr": 2e-2,
     },
     "amortized": {
