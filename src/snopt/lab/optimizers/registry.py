@@ -158,8 +158,8 @@ SETTINGS = (
 OPTIMIZERS: dict[str, Entry] = {
     "snopt": Entry(
         "SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"],
-        small_lr=RULE_DEFAULTS["adam"]["lr"], weight_decay=RULE_DEFAULTS["adam"]["weight_decay"], settings=SETTINGS,
-        makers=(SNOpt, KroneckerOptions),
+        small_lr=RULE_DEFAULTS["adam"]["lr"], weight_decay=RULE_DEFAULTS["adam"]["weight_decay"],
+        settings=SETTINGS, makers=(SNOpt, KroneckerOptions),
     ),
     "snopt_amortized": Entry(
         "SNOpt (paper's)", _snopt, lr=1e-2, rates=_HIGH, few_rates=_FEW_HIGH,
