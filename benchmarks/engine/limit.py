@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.cpu import rounds
 from benchmarks.engine.bound import STAGES, Bound, recorded
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
 from benchmarks.engine.profile import by_kind
 from benchmarks.files import RESULTS, WORKLOADS, keep, spread
-from snopt.lab.paper.timing import ratios, summary
+from benchmarks.measuring import CPU, over, rounds
+from snopt.lab.paper.timing import summary
 
 BOUNDS = {"bound": 0, "bound_compiled": 1, "bound_step": STAGES}
 """Evaluations per compiled call."""
@@ -32,12 +32,6 @@ OVER = {
     "around": ("bound",),
 }
 """What each is divided by."""
-GOALS = {
-    "image": {"snopt_checkpoint": 1.10, "snopt_compiled": 1.10},
-    "ode_rnn": {"snopt_checkpoint": 1.60, "snopt_compiled": 1.50},
-    "cnf_miniboone": {"snopt_checkpoint": 1.10, "snopt_compiled": 1.10},
-    "cnf_gas": {"snopt_checkpoint": 1.25, "snopt_compiled": 1.25},
-}
 MAKERS = {**CONTENDERS, "around": lambda workload: lambda state: state}
 
 
@@ -65,10 +59,10 @@ def contenders(
 
 def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str, Any]:
     """Measure one workload."""
-    over = {name: each for name, each in OVER.items() if not (eager and name == "snopt_compiled")}
+    divided = {n: each for n, each in OVER.items() if not (eager and n == "snopt_compiled")}
     form = CASES[case].forms[-1]  # the one that a compiler can trace
-    runs, work = contenders(case, form, over)
-    times = rounds(runs, repeats)
+    runs, work = contenders(case, form, divided)
+    times = rounds(runs, repeats, clock=CPU)
     found = {
         "form": form,
         "rounds": repeats,
@@ -76,10 +70,9 @@ def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str
         "work": work,
         "seconds": {name: summary(each) for name, each in times.items()},
         "over": {
-            name: {bound: summary(ratios(times, name, bound)) for bound in bounds}
-            for name, bounds in over.items()
+            name: {bound: over(times, name, bound) for bound in bounds}
+            for name, bounds in divided.items()
         },
-        "goals": GOALS.get(case, {}),
     }
     if profiled:
         found["profile"] = {name: by_kind(run) for name, run in runs.items()}

@@ -27,8 +27,6 @@ KINDS = {
     "reductions": ("sum", "mean", "amax", "max", "linalg_vector_norm", "norm", "any", "all"),
     "reading a number": ("item", "_local_scalar_dense", "is_nonzero"),
 }  # fmt: skip
-ARITHMETIC = ("matrix products", "elementwise", "reductions")
-"""The kinds that the mathematics asks for."""
 PYTHON = "Python around the operators"
 TOP = 6
 
