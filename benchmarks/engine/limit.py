@@ -3,8 +3,8 @@
 CPU seconds of one thread, interleaved. The eager engine is divided by the eager bound, the compiled
 engine by the compiled one, in which an evaluation and its pull-back are one call. Beside them:
 ``bound_step``, with as many evaluations in one compiled call as a step has, and ``around``, the
-model with its solve replaced by the identity. ``--profile`` adds one iteration of each under
-torch's profiler (``profile.py``).
+model with its solve replaced by the identity. ``--profile`` adds the longest operators of one
+iteration of each; torch's profiler slows down what it measures, so read the shares.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.engine.bound import STAGES, Bound, recorded
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
-from benchmarks.engine.profile import by_kind
 from benchmarks.files import RESULTS, WORKLOADS, keep, spread
 from benchmarks.measuring import CPU, over, rounds
 from snopt.lab.paper.timing import summary
@@ -75,8 +75,19 @@ def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str
         },
     }
     if profiled:
-        found["profile"] = {name: by_kind(run) for name, run in runs.items()}
+        found["profile"] = {name: longest(run) for name, run in runs.items()}
     return found
+
+
+def longest(run: Callable[[], None], count: int = 12) -> list[tuple[str, int, float]]:
+    """Return name, calls and own seconds of the longest operators of one call.
+
+    The solver's Python code counts as ``_Checkpoint`` and ``_CheckpointBackward``.
+    """
+    with profile(activities=[ProfilerActivity.CPU]) as watched:
+        run()
+    events = sorted(watched.key_averages(), key=lambda e: e.self_cpu_time_total, reverse=True)
+    return [(e.key, e.count, 1e-6 * e.self_cpu_time_total) for e in events[:count]]
 
 
 def show(case: str, found: dict[str, Any]) -> None:
@@ -84,6 +95,9 @@ def show(case: str, found: dict[str, Any]) -> None:
     for name, bounds in found["over"].items():
         for bound, ratio in bounds.items():
             print(f"{case:20} {name:18} over {bound:15} {spread(ratio, 3)}", flush=True)
+    for name, operators in found.get("profile", {}).items():
+        for operator, calls, seconds in operators:
+            print(f"{case:20} {name:18} {seconds:8.4f} s {calls:6} {operator:.60}", flush=True)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -202,20 +202,13 @@ def goals(
 def versions(peers: Measured, engine: Measured) -> str:
     """List machine, dates and packages of the measurements."""
     lines = []
-    for name, found in (("Peers", peers["engines"]), ("Against torchdiffeq", engine)):
-        given = next(_environments(found))
+    timed = engine["image"]["plain"]["time"]
+    for name, found in (("Peers", peers["engines"]["image"]), ("Against torchdiffeq", timed)):
+        given = found["environment"]
         packages = ", ".join(f"{key} {number}" for key, number in given["packages"].items())
         machine = f"{given['processor']}, {given['cores']} cores, Python {given['python']}"
         lines.append(f"- {name}, {given['date'][:10]}, {machine}: {packages}.")
     return "\n".join(lines)
-
-
-def _environments(found: Measured) -> Iterator[Measured]:
-    for name, each in found.items():
-        if name == "environment":
-            yield each
-        elif isinstance(each, dict):
-            yield from _environments(each)
 
 
 TABLES: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {

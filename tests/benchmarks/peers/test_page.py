@@ -123,7 +123,8 @@ def test_figures_are_drawn_where_an_engine_is_slow_or_missing(tmp_path):
 
 def test_versions_are_those_of_the_environment():
     line = f"torch {environment()['packages']['torch']}"
-    assert versions(PEERS, ENGINES).count(line) == 2
+    engine = {"image": {"plain": {"time": {"environment": environment()}}}}
+    assert versions(PEERS, engine).count(line) == 2
 
 
 def test_rounds_fit_the_budget_within_bounds():
