@@ -43,15 +43,17 @@ def stored_tables():
     from benchmarks.engine import choosing
     from benchmarks.optimizer import scaling_fit
     from benchmarks.peers import page
+    from benchmarks.theory import horizon
 
     return {
         "peers": page.tables(page.stored()),
         "solving": choosing.tables(read(RESULTS / "choosing.json")),
         "scaling": scaling_fit.tables(read(RESULTS / "scaling.json")),
+        "theory/horizon": {"images": horizon.table(read(RESULTS / "horizon.json")["runs"])},
     }
 
 
-@pytest.mark.parametrize("page", ["peers", "solving", "scaling"])
+@pytest.mark.parametrize("page", ["peers", "solving", "scaling", "theory/horizon"])
 def test_page_has_the_tables_of_its_results(page):
     text = (DOCS / f"{page}.md").read_text("utf-8")
     for name, table in stored_tables()[page].items():
