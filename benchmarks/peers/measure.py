@@ -63,7 +63,7 @@ def trial(name: str, case: str) -> Any:
 
 def fitting(seconds: float, budget: float) -> int:
     """Return how many rounds fit into a budget of seconds, between ``FEWEST`` and ``MOST``."""
-    return max(FEWEST, min(MOST, int(budget / seconds)))
+    return max(FEWEST, min(MOST, int(budget / seconds) if seconds else MOST))
 
 
 def settled(name: str, case: str) -> tuple[Any, float]:

@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.files import environment, save_figure
 from benchmarks.peers.figures import draw_growth, draw_peers
-from benchmarks.peers.measure import FEWEST, MOST, fitting, left_out, tried
 from benchmarks.peers.page import FILES, TABLES, goals_table, stored, tables, versions
 
 CASES = ("image", "ode_rnn")
@@ -125,22 +124,3 @@ def test_versions_are_those_of_the_environment():
     line = f"torch {environment()['packages']['torch']}"
     engine = {"image": {"plain": {"time": {"environment": environment()}}}}
     assert versions(PEERS, engine).count(line) == 2
-
-
-def test_rounds_fit_the_budget_within_bounds():
-    assert fitting(4.0, 20.0) == 5
-    assert fitting(100.0, 20.0) == FEWEST
-    assert fitting(0.01, 20.0) == MOST
-
-
-def test_library_that_fails_or_is_left_out_has_a_reason_and_the_others_run():
-    def run(name, case):
-        if name == "torchode_autodiff":
-            raise ImportError("no torchode\nat all")
-        return 1.0
-
-    names = ("torchdyn_adjoint", "torchode_autodiff", "diffrax_backsolve")
-    found, unable = tried("image", names, run)
-    assert found == {"torchdyn_adjoint": 1.0}
-    assert unable["torchode_autodiff"] == "ImportError: no torchode"
-    assert unable["diffrax_backsolve"] == left_out("image", "diffrax_backsolve")
