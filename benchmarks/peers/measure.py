@@ -63,7 +63,7 @@ def trial(name: str, case: str) -> Any:
 
 def fitting(seconds: float, budget: float) -> int:
     """Return how many rounds fit into a budget of seconds, between ``FEWEST`` and ``MOST``."""
-    return max(FEWEST, min(MOST, int(budget / seconds) if seconds else MOST))
+    return max(FEWEST, min(MOST, int(budget / seconds)))
 
 
 def settled(name: str, case: str) -> tuple[Any, float]:
@@ -104,7 +104,8 @@ def engines(case: str, names: Sequence[str], budget: float) -> dict[str, Any]:
         for name, (each, seconds) in ready.items()
     }
     able = {name: each for name, (each, seconds) in ready.items() if seconds < SLOW}
-    repeats = fitting(1.5 * sum(ready[name][1] for name in able), budget)
+    seconds = sum(ready[name][1] for name in able)
+    repeats = fitting(1.5 * seconds, budget) if able else 0
     forward = rounds({name: each.evaluate for name, each in able.items()}, repeats)
     both = rounds({name: each.run for name, each in able.items()}, repeats)
     for name in able:
