@@ -66,7 +66,7 @@ bench: $(VENV)/.installed  ## measure against torchdiffeq, write the tables
 	$(BIN)/python -m benchmarks.engine memory
 	$(BIN)/python -m benchmarks.engine page
 
-bench-peers: $(PEERS)/.installed  ## measure against other libraries and optimizers
+bench-peers: $(PEERS)/.installed  ## measure against other libraries
 	$(PEERS)/bin/python -m benchmarks.peers measure
 	$(PEERS)/bin/python -m benchmarks.peers growth
 	$(PEERS)/bin/python -m benchmarks.peers page

@@ -11,16 +11,12 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from snopt.lab.table import markdown
 from snopt.lab.train.folder import environment as run_environment
 from snopt.lab.train.folder import package_version, write_json
 
 ROOT = Path(__file__).parent
 RESULTS, DOCS = ROOT / "results", ROOT.parent / "docs"
-PEERS = (
-    "torchode", "torchdyn", "jax", "diffrax", "equinox", "optax", "pytorch_optimizer", "heavyball",
-    "singd",
-)  # fmt: skip
+PEERS = ("torchode", "torchdyn", "jax", "diffrax", "equinox", "pytorch_optimizer")
 WORKLOADS = ("image", "ode_rnn", "cnf_miniboone", "cnf_gas")
 """The names of :mod:`benchmarks.engine.cases`, in the order of tables."""
 
@@ -102,10 +98,3 @@ def spread(values: Mapping[str, float], digits: int = 2) -> str:
     """Format a median with its quartiles."""
     low, mid, high = (f"{values[key]:.{digits}f}" for key in ("lower", "median", "upper"))
     return f"**{mid}** ({low}–{high})"
-
-
-def surroundings(environment: Mapping[str, Any]) -> str:
-    """Tabulate an environment."""
-    rows = [[k.replace("_", " "), str(v)] for k, v in environment.items() if k != "packages"]
-    rows += [[f"`{name}`", number] for name, number in environment["packages"].items()]
-    return markdown(["", "value"], rows)

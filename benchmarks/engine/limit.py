@@ -3,8 +3,8 @@
 CPU seconds of one thread, interleaved. The eager engine is divided by the eager bound, the compiled
 engine by the compiled one, in which an evaluation and its pull-back are one call. Beside them:
 ``bound_step``, with as many evaluations in one compiled call as a step has, and ``around``, the
-model with its solve replaced by the identity. ``--profile`` adds one iteration of each under
-torch's profiler (``profile.py``).
+model with its solve replaced by the identity. ``--profile`` adds the longest operators of one
+iteration of each; torch's profiler slows down what it measures, so read the shares.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.cpu import rounds
 from benchmarks.engine.bound import STAGES, Bound, recorded
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
-from benchmarks.engine.profile import by_kind
 from benchmarks.files import RESULTS, WORKLOADS, keep, spread
-from snopt.lab.paper.timing import ratios, summary
+from benchmarks.measuring import CPU, over, rounds
+from snopt.lab.paper.timing import summary
 
 BOUNDS = {"bound": 0, "bound_compiled": 1, "bound_step": STAGES}
 """Evaluations per compiled call."""
@@ -32,12 +32,6 @@ OVER = {
     "around": ("bound",),
 }
 """What each is divided by."""
-GOALS = {
-    "image": {"snopt_checkpoint": 1.10, "snopt_compiled": 1.10},
-    "ode_rnn": {"snopt_checkpoint": 1.60, "snopt_compiled": 1.50},
-    "cnf_miniboone": {"snopt_checkpoint": 1.10, "snopt_compiled": 1.10},
-    "cnf_gas": {"snopt_checkpoint": 1.25, "snopt_compiled": 1.25},
-}
 MAKERS = {**CONTENDERS, "around": lambda workload: lambda state: state}
 
 
@@ -65,10 +59,10 @@ def contenders(
 
 def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str, Any]:
     """Measure one workload."""
-    over = {name: each for name, each in OVER.items() if not (eager and name == "snopt_compiled")}
+    divided = {n: each for n, each in OVER.items() if not (eager and n == "snopt_compiled")}
     form = CASES[case].forms[-1]  # the one that a compiler can trace
-    runs, work = contenders(case, form, over)
-    times = rounds(runs, repeats)
+    runs, work = contenders(case, form, divided)
+    times = rounds(runs, repeats, clock=CPU)
     found = {
         "form": form,
         "rounds": repeats,
@@ -76,14 +70,24 @@ def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str
         "work": work,
         "seconds": {name: summary(each) for name, each in times.items()},
         "over": {
-            name: {bound: summary(ratios(times, name, bound)) for bound in bounds}
-            for name, bounds in over.items()
+            name: {bound: over(times, name, bound) for bound in bounds}
+            for name, bounds in divided.items()
         },
-        "goals": GOALS.get(case, {}),
     }
     if profiled:
-        found["profile"] = {name: by_kind(run) for name, run in runs.items()}
+        found["profile"] = {name: longest(run) for name, run in runs.items()}
     return found
+
+
+def longest(run: Callable[[], None], count: int = 12) -> list[tuple[str, int, float]]:
+    """Return name, calls and own seconds of the longest operators of one call.
+
+    The solver's Python code counts as ``_Checkpoint`` and ``_CheckpointBackward``.
+    """
+    with profile(activities=[ProfilerActivity.CPU]) as watched:
+        run()
+    events = sorted(watched.key_averages(), key=lambda e: e.self_cpu_time_total, reverse=True)
+    return [(e.key, e.count, 1e-6 * e.self_cpu_time_total) for e in events[:count]]
 
 
 def show(case: str, found: dict[str, Any]) -> None:
@@ -91,6 +95,9 @@ def show(case: str, found: dict[str, Any]) -> None:
     for name, bounds in found["over"].items():
         for bound, ratio in bounds.items():
             print(f"{case:20} {name:18} over {bound:15} {spread(ratio, 3)}", flush=True)
+    for name, operators in found.get("profile", {}).items():
+        for operator, calls, seconds in operators:
+            print(f"{case:20} {name:18} {seconds:8.4f} s {calls:6} {operator:.60}", flush=True)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

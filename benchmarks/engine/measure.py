@@ -20,8 +20,8 @@ from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, keep, read, save
-from snopt.lab.paper.peak import in_fresh_process, rise
-from snopt.lab.paper.timing import interleave, ratios, summary
+from benchmarks.measuring import over, peak, rounds
+from snopt.lab.paper.timing import summary
 
 Measured = dict[str, dict[str, Any]]
 """Results by contender."""
@@ -30,12 +30,12 @@ Measured = dict[str, dict[str, Any]]
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Time forward plus backward of each contender, side by side."""
     trials = {name: Trial(name, case, form) for name in names}
-    times = interleave({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
+    times = rounds({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
     return {
         name: {
             "rounds": repeats,
             "seconds": summary(times[name]),
-            "ratio": summary(ratios(times, name, BASELINE)),
+            "ratio": over(times, name, BASELINE),
         }
         for name in names
     }
@@ -63,12 +63,7 @@ def measure_accuracy(case: str, form: str, names: Sequence[str], repeats: int) -
 
 def measure_memory(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Measure the peak memory of one iteration, each in a fresh process."""
-    return {name: {"megabytes": in_fresh_process(peak, name, case, form)} for name in names}
-
-
-def peak(name: str, case: str, form: str) -> float:
-    """Measure, in this process, the peak megabytes of one iteration."""
-    return rise(Trial(name, case, form).run)
+    return {name: {"megabytes": peak(Trial, name, case, form)} for name in names}
 
 
 PARTS = {

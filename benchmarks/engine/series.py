@@ -21,8 +21,8 @@ from torch.nn import functional
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.engine.fields import amplify
 from benchmarks.files import RESULTS, save
-from benchmarks.optimizer.cost import iteration
-from snopt.lab.paper.timing import interleave, ratios, summary
+from benchmarks.measuring import Iteration, over, rounds
+from snopt.lab.paper.timing import summary
 from snopt.models.ode_rnn import ODERNN, observe
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
@@ -88,11 +88,11 @@ def main(chosen: argparse.Namespace) -> None:
     for name in (BASELINE, *chosen.contenders):
         made = model(name)
         loss = partial(_loss, made, x, lengths, y)
-        runs[name] = iteration(loss, torch.optim.Adam(made.parameters(), lr=1e-3))
-    times = interleave(runs, chosen.repeats, SETTLING)
+        runs[name] = Iteration(loss, torch.optim.Adam(made.parameters(), lr=1e-3)).run
+    times = rounds(runs, chosen.repeats, SETTLING)
     found = {}
     for name in runs:
-        seconds, ratio = summary(times[name]), summary(ratios(times, name, BASELINE))
+        seconds, ratio = summary(times[name]), over(times, name, BASELINE)
         found[name] = {"seconds": seconds, "ratio": ratio}
         print(f"{name:20} {seconds['median']:.4f} s   {ratio['median']:.3f} of {BASELINE}")
     result = {

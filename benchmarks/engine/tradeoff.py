@@ -1,8 +1,8 @@
 """Speed against memory: ``keep`` of the checkpointed adjoint, and the other adjoints.
 
 CPU seconds of loss and gradient on one thread, interleaved, and the peak memory of an iteration in
-a fresh process, each as a ratio to the default. What takes longer than :data:`SLOW` seconds runs
-once, outside the rounds.
+a fresh process, each as a ratio to the default. What takes longer than six seconds runs once,
+outside the rounds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any
 import torch
 
 import snopt
-from benchmarks.cpu import rounds, seconds
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import Makers, Trial, snopt_flow
 from benchmarks.files import RESULTS, keep
-from snopt.lab.paper.peak import in_fresh_process, rise
-from snopt.lab.paper.timing import ratios, summary
+from benchmarks.measuring import CPU, SLOW, over, peak, rounds
+from snopt.lab.paper.timing import seconds_of, summary
 
 DEFAULT = "Checkpoint()"
 MAKERS: Makers = {
@@ -33,12 +32,6 @@ MAKERS: Makers = {
     "Direct()": partial(snopt_flow, adjoint=snopt.Direct()),
 }
 WORKLOADS = ("image", "ode_rnn", "cnf_gas")
-SLOW = 6.0
-
-
-def peak(name: str, case: str, form: str) -> float:
-    """Measure, in this process, the peak megabytes of one iteration."""
-    return rise(Trial(name, case, form, MAKERS).run)
 
 
 def too_slow(name: str, taken: float) -> bool:
@@ -48,21 +41,21 @@ def too_slow(name: str, taken: float) -> bool:
 
 def timed(trials: dict[str, Trial], repeats: int) -> dict[str, dict[str, Any]]:
     """Return seconds and evaluations of each, and the ratio of the time to the default's."""
-    once: dict[str, float] = {}
+    once = {}
     for name, trial in trials.items():
         trial.run()
-        taken = seconds(partial(_counted, trial))
-        if too_slow(name, taken):
-            once[name] = taken
-    times = rounds({n: partial(_counted, t) for n, t in trials.items() if n not in once}, repeats)
+        once[name] = seconds_of(partial(_counted, trial), CPU)
+    slow = [name for name in trials if too_slow(name, once[name])]
+    runs = {name: partial(_counted, trials[name]) for name in trials if name not in slow}
+    times = rounds(runs, repeats, clock=CPU)
     usual = summary(times[DEFAULT])["median"]
     found: dict[str, dict[str, Any]] = {}
     for name, trial in trials.items():
-        slow, totals = name in once, trial.flow.totals
+        totals = trial.flow.totals
         found[name] = {
-            "rounds": 1 if slow else repeats,
-            "seconds": summary([once[name]] if slow else times[name]),
-            "time": summary([once[name] / usual] if slow else ratios(times, name, DEFAULT)),
+            "rounds": len(times.get(name, [1])),
+            "seconds": summary(times.get(name, [once[name]])),
+            "time": over(times, name, DEFAULT) if name in times else summary([once[name] / usual]),
             "evaluations": [totals.nfe_forward, totals.nfe_backward],
             "steps": totals.accepted,
         }
@@ -78,7 +71,7 @@ def measure(case: str, names: Sequence[str], repeats: int) -> dict[str, Any]:
     """Measure one workload; ``names`` include the default."""
     form = CASES[case].forms[-1]
     found = timed({name: Trial(name, case, form, MAKERS) for name in names}, repeats)
-    megabytes = {name: in_fresh_process(peak, name, case, form) for name in names}
+    megabytes = {name: peak(Trial, name, case, form, MAKERS) for name in names}
     for name, each in found.items():
         each["megabytes"] = megabytes[name]
         each["memory"] = megabytes[name] / megabytes[DEFAULT]

@@ -27,9 +27,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.files import DOCS, RESULTS, put, read, save, save_figure
+from benchmarks.measuring import Iteration
 from benchmarks.optimizer.scaling_fit import CASES, Case, draw, tables
 from snopt.adjoint import NeuralODE
-from snopt.lab.paper.timing import set_refresh
 from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt, parallel
@@ -49,28 +49,27 @@ def problem(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
     return nn.Sequential(block, nn.Linear(64, 10)), torch.randn(case.batch, 64), y
 
 
-class Trained:
-    """A model under DistributedDataParallel, with SNOpt, on this process's share of a batch."""
+def trained(case: Case, share: slice) -> dict[str, Iteration]:
+    """Return a plain iteration and a refresh of one model, on this process's share of a batch."""
+    model, x, y = problem(case)
+    wrapped = DistributedDataParallel(model)
+    optimizer = SNOpt(wrapped, lr=0.0)
 
-    def __init__(self, case: Case, share: slice) -> None:
-        self.model, x, y = problem(case)
-        self.x, self.y = x[share], y[share]
-        self.wrapped = DistributedDataParallel(self.model)
-        self.optimizer = SNOpt(self.wrapped, lr=0.0)
-        self.iterate(refresh=True)
+    def loss() -> Tensor:
+        return cross_entropy(wrapped(x[share]), y[share])
 
-    def iterate(self, refresh: bool) -> None:
-        set_refresh(self.optimizer, refresh)
-        self.optimizer.zero_grad()
-        cross_entropy(self.wrapped(self.x), self.y).backward()
-        self.optimizer.step()
+    kinds = {"plain": False, "refresh": True}
+    return {kind: Iteration(loss, optimizer, refresh) for kind, refresh in kinds.items()}
 
-    def sizes(self) -> dict[str, Any]:
-        layers = [
-            [(block.shape[0], block.shape[-1]) for mode in factors.modes for block in mode]
-            for factors in self.optimizer.factors.values()
-        ]
-        return {"parameters": sum(p.numel() for p in self.model.parameters()), "layers": layers}
+
+def sizes(optimizer: SNOpt) -> dict[str, Any]:
+    """Return how much the processes exchange."""
+    layers = [
+        [(block.shape[0], block.shape[-1]) for mode in factors.modes for block in mode]
+        for factors in optimizer.factors.values()
+    ]
+    count = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    return {"parameters": count, "layers": layers}
 
 
 # ------------------------------------------------------------------------------------ timing
@@ -115,7 +114,7 @@ def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterat
         setattr(owner, name, original)
 
 
-def parts(trained: Trained, repeats: int) -> dict[str, float]:
+def parts(refresh: Iteration, repeats: int) -> dict[str, float]:
     """Return the least seconds of the exchanges and decompositions of a refresh."""
     found: dict[str, list[list[float]]] = {"all_reduce": [], "eigh": [], "broadcast": []}
     for _ in range(repeats):
@@ -125,7 +124,7 @@ def parts(trained: Trained, repeats: int) -> dict[str, float]:
             watched(parallel, "robust_eigh", logs["eigh"], message=False),
             watched(parallel.distributed, "broadcast", logs["broadcast"], message=True),
         ):
-            trained.iterate(refresh=True)
+            refresh.run()
         for name, log in logs.items():
             found[name].append(log)
     # The same calls in every repeat: the best of each.
@@ -173,13 +172,14 @@ def work(rank: int, workers: int, port: int, repeats: int, out: Any) -> None:
         for case in CASES:
             shares = [case.batch // 2] if workers == 2 else [case.batch // 2, case.batch]
             for count in shares:
-                trained = Trained(case, slice(rank * count, (rank + 1) * count))
+                made = trained(case, slice(rank * count, (rank + 1) * count))
                 row = {
-                    "plain": timed(lambda t=trained: t.iterate(refresh=False), 2 * repeats),
-                    "refresh": timed(lambda t=trained: t.iterate(refresh=True), repeats),
-                    "parts": parts(trained, repeats),
+                    "plain": timed(made["plain"].run, 2 * repeats),
+                    "refresh": timed(made["refresh"].run, repeats),
+                    "parts": parts(made["refresh"], repeats),
                 }
-                found.setdefault(case.name, {"sizes": trained.sizes(), "examples": {}})
+                exchanged = sizes(made["plain"].optimizer)
+                found.setdefault(case.name, {"sizes": exchanged, "examples": {}})
                 found[case.name]["examples"][str(count)] = row
         if workers == 2:
             found["messages"] = messages(50 * repeats)

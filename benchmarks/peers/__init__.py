@@ -1,7 +1,7 @@
-"""Other libraries and optimizers, measured where the packages of requirements-peers.txt are.
+"""Other libraries, measured where the packages of requirements-peers.txt are.
 
-``measure`` compares engines, memory, optimizers and seconds to an accuracy, and profiles our own
-engine; ``growth`` lets batch, width, steps and layers grow; ``page`` writes docs/peers.md.
+``measure`` compares time, gradient error and memory; ``growth`` lets batch, width, steps and layers
+grow; ``page`` writes the tables and figures of docs/peers.md.
 """
 
 COMMANDS = ("measure", "growth", "page")

@@ -1,4 +1,4 @@
-"""Draw the two figures of docs/peers.md."""
+"""Draw the two figures of docs/peers.md; both are eight inches wide and readable at 800 pixels."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.files import WORKLOADS
-from snopt.lab.paper.curves import clean, end_labels
+from snopt.lab.paper.curves import clean, end_labels, ticks
 
 Measured = dict[str, Any]
 
-BASE = "torchdiffeq_adjoint"
-CLIP = 1.3
-"""Ratios beyond it are written at the edge instead of drawn."""
 LIBRARIES = {
     "snopt": "#0072b2",
     "diffrax": "#d55e00",
@@ -28,90 +25,97 @@ TITLES = {
     "cnf_miniboone": "flow, Miniboone",
     "cnf_gas": "flow, Gas",
 }
+WIDTH = 8.0
 
 
-def _in_order(engines: Measured) -> list[str]:
-    """Return every form of every library: ours on top, torchdiffeq at the bottom."""
-    names = {name for found in engines.values() for name in found["contenders"]}
-    order = list(LIBRARIES)
-    return sorted(names, key=lambda name: (order.index(name.partition("_")[0]), name), reverse=True)
-
-
-def _dot(axes: Axes, y: int, name: str, seconds: Measured | None, base: float) -> None:
-    library = name.partition("_")[0]
-    colour, own = LIBRARIES[library], library == "snopt"
-    weight = "bold" if own else "normal"
-    if seconds is None:
-        axes.text(0.02, y, "not measured", va="center", fontsize=8, color="#9aa3ae")
-        return
-    middle, low, high = (seconds[key] / base for key in ("median", "lower", "upper"))
-    if middle > CLIP:
-        axes.text(CLIP, y, f"{middle:.1f} →", ha="right", va="center", fontsize=9, color=colour)
-        return
-    axes.plot([low, high], [y, y], color=colour, linewidth=3, alpha=0.35, solid_capstyle="round")
-    axes.plot(middle, y, "o", color=colour, markersize=8 if own else 6)
-    axes.annotate(
-        f"{middle:.2f}", (max(high, middle), y), xytext=(6, 0), textcoords="offset points",
-        fontsize=9, va="center", color=colour, fontweight=weight,
-    )  # fmt: skip
+def fastest_of_ours(contenders: Measured) -> str:
+    """Return the faster form of our engine."""
+    ours = [name for name in contenders if name.startswith("snopt")]
+    return min(ours, key=lambda name: contenders[name]["both"]["median"])
 
 
 def draw_peers(figure: Figure, engines: Measured) -> None:
-    """Draw loss and gradient over torchdiffeq's adjoint: a panel per workload, a row per form."""
+    """Draw loss and gradient over our faster form: a panel per workload, a row per form."""
     cases = [case for case in WORKLOADS if case in engines]
-    names = _in_order(engines)
-    figure.set_size_inches(1.8 + 2.4 * len(cases), 0.8 + 0.32 * len(names))
-    panels = figure.subplots(1, len(cases), squeeze=False, sharey=True)[0]
-    for axes, case in zip(panels, cases, strict=True):
-        found = engines[case]["contenders"]
-        base = found[BASE]["both"]["median"]
-        axes.axvline(1.0, color="#b8c0ca", linewidth=1, linestyle="--")
-        for y, name in enumerate(names):
-            _dot(axes, y, name, found[name]["both"] if name in found else None, base)
-        axes.set(xlim=(0, CLIP), ylim=(-0.6, len(names) - 0.4), xticks=[0, 0.5, 1])
-        axes.set_axisbelow(True)
-        clean(axes, title=TITLES[case])
-    panels[0].set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
-    for tick, name in zip(panels[0].get_yticklabels(), names, strict=True):
-        tick.set_color(LIBRARIES[name.partition("_")[0]])
-        tick.set_fontweight("bold" if name.startswith("snopt") else "normal")
-    figure.supxlabel(
-        "seconds of loss and gradient, torchdiffeq's adjoint = 1; left is faster", fontsize=9
+    order = list(LIBRARIES)
+    names = sorted(
+        {name for found in engines.values() for name in found["contenders"]},
+        key=lambda name: (order.index(name.partition("_")[0]), name),
+        reverse=True,
     )
+    figure.set_size_inches(WIDTH, 0.5 + (len(cases) + 1) // 2 * (0.5 + 0.2 * len(names)))
+    grid = figure.subplots((len(cases) + 1) // 2, 2, squeeze=False)
+    for i, (axes, case) in enumerate(zip(grid.flat, cases, strict=False)):
+        contenders = engines[case]["contenders"]
+        ours = fastest_of_ours(contenders)
+        axes.axvline(1.0, color="#9aa3ae", linewidth=1, linestyle="--")
+        for y, name in enumerate(names):
+            _dot(axes, y, name, contenders, ours)
+        axes.set(xscale="log", xlim=(0.8, 40), ylim=(-0.7, len(names) - 0.3))
+        ticks(axes, [1, 2, 5, 10, 20])
+        clean(axes, title=TITLES[case])
+        axes.grid(axis="x", visible=False)
+        axes.tick_params(labelsize=8, left=False)
+        shown = [_shown(name) if i % 2 == 0 else "" for name in names]
+        axes.set_yticks(range(len(names)), shown)
+        for tick, name in zip(axes.get_yticklabels(), names, strict=True):
+            tick.set_color(LIBRARIES[name.partition("_")[0]])
+            tick.set_fontweight("bold" if name == ours else "normal")
+    label = "time of loss and gradient over that of our faster form (left is faster)"
+    figure.supxlabel(label, fontsize=9)
 
 
+def _shown(name: str) -> str:
+    return "snopt, eager" if name == "snopt_checkpoint" else name.replace("_", ", ")
+
+
+def _dot(axes: Axes, y: int, name: str, contenders: Measured, ours: str) -> None:
+    """Draw median and quartiles; what ran once is a circle without them."""
+    if name not in contenders:
+        axes.text(1.05, y, "not measured", va="center", fontsize=7.5, color="#8a94a0")
+        return
+    colour = LIBRARIES[name.partition("_")[0]]
+    figures = contenders[name]
+    once = figures["both"]["median"] / contenders[ours]["both"]["median"]
+    ratio = figures.get("both_over", {}).get(ours)
+    middle, low, high = (ratio[key] for key in KEYS) if ratio else (once, once, once)
+    axes.plot([low, high], [y, y], color=colour, linewidth=3, alpha=0.4, solid_capstyle="round")
+    axes.plot(middle, y, "o", color=colour, markersize=5, fillstyle="full" if ratio else "none")
+    axes.annotate(
+        f"{middle:.2f}" if middle < 10 else f"{middle:.1f}", (max(high, middle), y),
+        xytext=(6, 0), textcoords="offset points", fontsize=8, va="center", color=colour,
+        fontweight="bold" if name == ours else "normal",
+    )  # fmt: skip
+
+
+KEYS = ("median", "lower", "upper")
 CURVES = {
-    "snopt": "SNOpt",
-    "snopt_refresh": "SNOpt, refresh",
-    "torchdiffeq_adam": "Adam, torchdiffeq",
+    "snopt": ("SNOpt", "#0072b2"),
+    "snopt_refresh": ("SNOpt, refresh", "#3c9bd6"),
+    "torchdiffeq_adam": ("Adam, torchdiffeq", "#6b7280"),
 }
 """Contenders whose figures are divided by those of Adam on our engine."""
-COLOURS = {"SNOpt": "#0072b2", "SNOpt, refresh": "#3c9bd6", "Adam, torchdiffeq": "#6b7280"}
 UNITS = {"milliseconds": "time / Adam's", "megabytes": "memory / Adam's"}
 
 
 def draw_growth(figure: Figure, axes: Measured) -> None:
     """Draw time and memory of one iteration over those of Adam, against each size."""
-    figure.set_size_inches(11.5, 5.2)
+    figure.set_size_inches(WIDTH, 4.2)
     panels = figure.subplots(2, len(axes), squeeze=False, sharey="row")
     for row, (key, unit) in zip(panels, UNITS.items(), strict=True):
         for panel, (axis, found) in zip(row, axes.items(), strict=True):
             panel.axhline(1.0, color="#d55e00", linewidth=1, linestyle="--")
-            for name, ratios in _ratios(found["contenders"], key).items():
-                panel.plot(ratios, "o-", color=COLOURS[name], markersize=5)
-            panel.set_xticks(range(len(found["sizes"])), [str(size) for size in found["sizes"]])
+            ends = {"Adam = 1": (len(found["sizes"]) - 1, 1.0, "#d55e00")}
+            adam = found["contenders"]["adam"][key]
+            for name, (title, colour) in CURVES.items():
+                if name in found["contenders"]:
+                    values = found["contenders"][name][key]
+                    ratios = [a / b for a, b in zip(values, adam, strict=True)]
+                    panel.plot(ratios, "o-", color=colour, markersize=4)
+                    ends[title] = (len(ratios) - 1, ratios[-1], colour)
+            panel.set_xticks(range(len(found["sizes"])), map(str, found["sizes"]))
+            panel.tick_params(labelsize=8)
             clean(panel, title=f"growing {axis}" if key == "milliseconds" else "")
         row[0].set_ylim(bottom=0)
-        row[0].set_ylabel(unit)
-        last, place = _ratios(found["contenders"], key), len(found["sizes"]) - 1
-        ends = {name: (place, ratios[-1], COLOURS[name]) for name, ratios in last.items()}
-        end_labels(row[-1], {**ends, "Adam = 1": (place, 1.0, "#d55e00")})
-
-
-def _ratios(contenders: Measured, key: str) -> dict[str, list[float]]:
-    """Return the curves over Adam's, by label."""
-    return {
-        label: [a / b for a, b in zip(contenders[name][key], contenders["adam"][key], strict=True)]
-        for name, label in CURVES.items()
-        if name in contenders
-    }
+        row[0].set_ylabel(unit, fontsize=9)
+        end_labels(row[-1], ends)

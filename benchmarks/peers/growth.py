@@ -21,9 +21,9 @@ from torch.utils._pytree import tree_leaves
 
 import snopt
 from benchmarks.files import RESULTS, keep
-from benchmarks.optimizer.cost import always, iteration
+from benchmarks.measuring import Iteration, rounds
 from snopt.lab.paper.peak import MB, peak_megabytes
-from snopt.lab.paper.timing import interleave, summary
+from snopt.lab.paper.timing import summary
 from snopt.optim import SNOpt
 
 
@@ -79,31 +79,22 @@ class Model(nn.Module):
         return self.flow(self.inputs).square().mean()
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """One iteration, with its model and optimizer."""
-
-    run: Callable[[], object]
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def megabytes(self) -> float:
-        """Return the peak megabytes of tensors, weights and optimizer state included."""
-        lasting = [*self.model.parameters(), *tree_leaves(self.optimizer.state_dict()["state"])]
-        held = sum(each.nbytes for each in lasting if isinstance(each, Tensor))
-        return peak_megabytes(self.run) + held / MB
+def megabytes(iteration: Iteration) -> float:
+    """Return the peak megabytes of tensors, weights and optimizer state included."""
+    state = tree_leaves(iteration.optimizer.state_dict()["state"])
+    lasting = [*iteration.loss.parameters(), *state]
+    held = sum(each.nbytes for each in lasting if isinstance(each, Tensor))
+    return peak_megabytes(iteration.run) + held / MB
 
 
 def _adam(size: Size, ours: bool) -> Iteration:
     model = Model(size, ours)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
-    return Iteration(iteration(model, optimizer), model, optimizer)
+    return Iteration(model, torch.optim.Adam(model.parameters(), lr=0.0))
 
 
 def _snopt(size: Size, refresh: bool) -> Iteration:
     model = Model(size, ours=True)
-    optimizer = SNOpt(model, lr=0.0)
-    return Iteration(always(model, optimizer, refresh=refresh), model, optimizer)
+    return Iteration(model, SNOpt(model, lr=0.0), refresh)
 
 
 CONTENDERS: dict[str, Callable[[Size], Iteration]] = {
@@ -123,10 +114,10 @@ def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
     for value in sizes:
         size = replace(Size(), **{axis: value})
         made = {name: make(size) for name, make in CONTENDERS.items()}
-        times = interleave({name: each.run for name, each in made.items()}, repeats, warmup=1)
+        times = rounds({name: each.run for name, each in made.items()}, repeats, warmup=1)
         for name, each in made.items():
             found[name]["milliseconds"].append(1e3 * summary(times[name])["median"])
-            found[name]["megabytes"].append(each.megabytes())
+            found[name]["megabytes"].append(megabytes(each))
     for name, figures in found.items():
         milliseconds = " ".join(f"{value:.1f}" for value in figures["milliseconds"])
         print(f"{axis:8} {name:18} {milliseconds} ms", flush=True)

@@ -1,203 +1,242 @@
-"""Put the tables of ``results/peers.json`` and ``results/growth.json`` into docs/peers.md.
+"""Write the tables and figures of docs/peers.md, from the stored results.
 
-The page itself is written by hand. A table is replaced when its part has been measured.
+The page itself is written by hand. A table is replaced when everything that it shows has been
+measured.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.profile import ARITHMETIC
 from benchmarks.files import DOCS, RESULTS, WORKLOADS, label, put, read, save_figure, spread
-from benchmarks.peers.figures import UNITS, draw_growth, draw_peers
+from benchmarks.peers.figures import UNITS, draw_growth, draw_peers, fastest_of_ours
 from snopt.lab.paper.growth import slope
 from snopt.lab.table import cell_text, markdown
 
-OURS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
-ORDER = (*WORKLOADS, "digits", "mnist")
-NOTHING = "–"
 Measured = dict[str, Any]
+FILES = ("peers", "engine", "limit", "tradeoff", "memory", "growth")
+FORMS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
+NOTHING = cell_text(None)
+LIMITS = {
+    "image": {"snopt_checkpoint": 1.10},
+    "cnf_miniboone": {"snopt_checkpoint": 1.10},
+    "cnf_gas": {"snopt_checkpoint": 1.25},
+    "ode_rnn": {"snopt_checkpoint": 1.60, "snopt_compiled": 1.50},
+}
+"""Goals for the time over the bound; the compiled engine's is the one of a whole step."""
+TORCHDIFFEQ, DIFFRAX, LEANEST = 0.055, 0.55, 1.3
+"""Goals for the compiled ODE-RNN over torchdiffeq's adjoint and over diffrax, and for memory."""
 
 
 def ordered(measured: Measured) -> list[tuple[str, Measured]]:
-    """Return workloads and tasks in a fixed order."""
-    return [(name, measured[name]) for name in ORDER if name in measured]
+    """Return the workloads in a fixed order."""
+    return [(case, measured[case]) for case in WORKLOADS if case in measured]
 
 
-def number(value: float | None) -> str:
-    """Format a number with three digits, or a dash."""
-    return NOTHING if value is None else cell_text(value)
-
-
-def contenders(measured: Measured) -> list[str]:
+def names_in(measured: Measured) -> list[str]:
     """Return everyone that ran somewhere, by name."""
     return sorted({name for found in measured.values() for name in found["contenders"]})
 
 
-def refused(cases: Iterable[tuple[str, Measured]]) -> str:
-    """Return a sentence per contender that did not run, with its reason."""
-    reasons = [
-        f"`{name}` on `{case}`: {why}."
-        for case, found in cases
-        for name, why in found["cannot_run"].items()
-    ]
-    return "\n\nDid not run: " + " ".join(reasons) if reasons else ""
-
-
-def shortly(measured: Measured) -> str:
+def short_table(peers: Measured) -> str:
+    """Tabulate the fastest form of each library over the faster one of ours."""
     libraries = ("torchdiffeq", "torchdyn", "torchode", "diffrax")
     rows = []
-    for case, found in ordered(measured):
+    for case, found in ordered(peers["engines"]):
         everyone = found["contenders"]
-        own = [name for name in OURS if name in everyone]
-        ours = min(own, key=lambda name: everyone[name]["both"]["median"])
-        cells = [f"{OURS[ours]}, {number(everyone[ours]['both']['median'])} s"]
+        ours = fastest_of_ours(everyone)
+        cells = [f"{FORMS[ours]}, {cell_text(everyone[ours]['both']['median'])} s"]
         for library in libraries:
-            ratios = {
-                name.partition("_")[2]: figures["both_over"][ours]["median"]
+            forms = {
+                figures["both_over"][ours]["median"]: name.partition("_")[2]
                 for name, figures in everyone.items()
                 if name.startswith(library) and ours in figures.get("both_over", {})
             }
-            best = min(ratios, key=ratios.__getitem__, default=None)
-            cells.append(NOTHING if best is None else f"{ratios[best]:.2f} ({best})")
+            cells.append(f"{min(forms):.2f} ({forms[min(forms)]})" if forms else NOTHING)
         rows.append([label(case, found["form"]), *cells])
     return markdown(["workload", "ours", *libraries], rows)
 
 
-def engines(measured: Measured, megabytes: Measured) -> str:
+def engines_table(peers: Measured) -> str:
     """Tabulate seconds (of the loss alone), gradient error and megabytes, a row per library."""
-    found = ordered(measured)
+    found, megabytes = ordered(peers["engines"]), peers.get("memory", {})
 
-    def cell(case: str, name: str) -> str:
-        figures = measured[case]["contenders"].get(name)
-        if figures is None:
+    def cell(case: str, figures: Measured, name: str) -> str:
+        if name not in figures["contenders"]:
             return NOTHING
-        alone = f" ({number(figures['forward']['median'])})" if "forward" in figures else ""
-        used = megabytes.get(case, {}).get("megabytes", {}).get(name)
-        parts = [
-            f"{number(figures['both']['median'])}{alone}",
-            f"{figures['error']['parameters']:.0e}",
-            number(used),
-        ]
-        return " / ".join(parts)
+        each = figures["contenders"][name]
+        alone = f" ({cell_text(each['forward']['median'])})" if "forward" in each else ""
+        used = cell_text(megabytes.get(case, {}).get("megabytes", {}).get(name))
+        both, error = cell_text(each["both"]["median"]), each["error"]["parameters"]
+        return f"{both}{alone} / {error:.0e} / {used}"
 
     rows = [
-        [f"`{name}`", *(cell(case, name) for case, _ in found)] for name in contenders(measured)
+        [f"`{name}`", *(cell(case, figures, name) for case, figures in found)]
+        for name in names_in(peers["engines"])
     ]
     errors = [f"{figures['reference_error']['parameters']:.0e}" for _, figures in found]
     rows.append(["error of the reference", *errors])
     return markdown(["library", *(label(case, each["form"]) for case, each in found)], rows)
 
 
-def optimizers(measured: Measured) -> str:
-    """Tabulate seconds of an iteration over Adam's, a row per optimizer."""
-    found = ordered(measured)
-
-    def cell(figures: Measured | None) -> str:
-        return NOTHING if figures is None else spread(figures["over_adam"])
-
+def torchdiffeq_table(engine: Measured) -> str:
+    """Tabulate time, evaluations, gradient error and memory against torchdiffeq."""
     rows = []
-    for name in contenders(measured):
-        each = [case["contenders"].get(name) for _, case in found]
-        every = next(figures["refresh_every"] for figures in each if figures)
-        interval = NOTHING if every == 1 else str(every)
-        rows.append([f"`{name}`", interval, *map(cell, each)])
-    names = [label(case, each["form"]) for case, each in found]
-    return markdown(["optimizer", "refresh every", *names], rows) + refused(found)
+    for case, forms in ordered(engine):
+        for form, parts in sorted(forms.items()):
+            found = {part: parts.get(part, {}).get("contenders", {}) for part in CELLS}
+            names = dict.fromkeys(name for each in found.values() for name in each)
+            for name in names:
+                cells = (
+                    text(found[part][name]) if name in found[part] else NOTHING
+                    for part, text in CELLS.items()
+                )
+                rows.append([label(case, form), f"`{name}`", *cells])
+    head = ["workload", "contender", "ratio (quartiles)", "evaluations", "gradient error", "MB"]
+    return markdown(head, rows)
 
 
-def targets(measured: Measured) -> str:
-    """Tabulate iterations and seconds to each accuracy, a row per optimizer."""
-    found = ordered(measured)
-    some = next(iter(measured.values()))
-    levels = list(next(iter(some["contenders"].values()))["targets"])
+CELLS: dict[str, Callable[[Measured], str]] = {
+    "time": lambda each: spread(each["ratio"], 3 if each["ratio"]["median"] < 0.1 else 2),
+    "work": lambda each: f"{each['forward']} + {each['backward']}",
+    "accuracy": lambda each: f"{each['parameters']:.1e} / {each['inputs']:.1e}",
+    "memory": lambda each: f"{each['megabytes']:.0f}",
+}
+"""The parts of ``engine measure``, and how each is written."""
 
-    def cells(figures: Measured | None) -> list[str]:
-        if figures is None:
-            return [NOTHING] * (1 + len(levels))
-        told = [f"{figures['rate']:g}"]
-        for level in levels:
-            there = figures["targets"][level]
-            seeds = f"{there['reached']} of {len(there['seeds'])} seeds"
-            reached = f"{number(there['iterations'])} ({number(there['seconds'])} s)"
-            told.append(reached if there["seconds"] is not None else seeds)
-        return told
 
-    header = ["optimizer"]
-    for task, _ in found:
-        header += [f"`{task}`: rate", *(f"to {level} %" for level in levels)]
+def limit_table(limit: Measured) -> str:
+    """Tabulate the engine's time over its lower bounds."""
     rows = [
-        [f"`{name}`", *(c for _, task in found for c in cells(task["contenders"].get(name)))]
-        for name in contenders(measured)
+        [label(case, found["form"]), f"`{name}`", f"`{bound}`", spread(ratio), str(found["rounds"])]
+        for case, found in limit.items()
+        for name, bounds in found["over"].items()
+        for bound, ratio in bounds.items()
     ]
-    return markdown(header, rows) + refused(found)
+    return markdown(["workload", "time of", "over", "ratio (quartiles)", "rounds"], rows)
 
 
-def growth(measured: Measured) -> str:
+def tradeoff_table(tradeoff: Measured) -> str:
+    """Tabulate time and memory of adjoints as ratios to the default."""
+    rows = [
+        [label(case, found["form"]), f"`{name}`", spread(each["time"]), str(each["rounds"]),
+         f"{each['memory']:.2f}", f"{each['megabytes']:.0f}",
+         "{} + {}".format(*each["evaluations"])]
+        for case, found in tradeoff.items()
+        for name, each in found["contenders"].items()
+    ]  # fmt: skip
+    head = ["workload", "adjoint", "time (quartiles)", "rounds", "memory", "MB", "evaluations"]
+    return markdown(head, rows)
+
+
+def steps_table(memory: Measured) -> str:
+    """Tabulate peak megabytes of each adjoint against the number of steps."""
+    rows = [
+        [f"`{name}`", *(f"{value:.1f}" for value in values)]
+        for name, values in memory["megabytes"].items()
+    ]
+    return markdown(["adjoint", *(f"{steps} steps" for steps in memory["steps"])], rows)
+
+
+def growth_table(growth: Measured) -> str:
     """Tabulate the exponents of time and memory, a row per size that grows."""
-    names = contenders(measured["axes"])
-    rows = []
-    for axis, found in measured["axes"].items():
+    names, rows = names_in(growth["axes"]), []
+    for axis, found in growth["axes"].items():
         sizes, cells = found["sizes"], []
-        for name in names:
-            figures = found["contenders"].get(name, {})
-            powers = [slope(sizes, figures[key]) for key in UNITS if key in figures]
-            cells.append(" / ".join(f"{power:.2f}" for power in powers) or NOTHING)
+        for figures in (found["contenders"][name] for name in names):
+            cells.append(" / ".join(f"{slope(sizes, figures[key]):.2f}" for key in UNITS))
         rows.append([f"{axis}, {sizes[0]} to {sizes[-1]}", *cells])
     return markdown(["size", *(f"`{name}`" for name in names)], rows)
 
 
-def profile(measured: Measured) -> str:
-    """Tabulate the share of each kind of work, with the share that is not arithmetic last."""
-    found = ordered(measured)
-    kinds = dict.fromkeys(kind for _, each in found for kind in each["operators"]["kinds"])
-
-    def shares(*counted: str) -> list[str]:
-        parts = [
-            [each["operators"]["kinds"].get(kind, 0.0) for kind in counted] for _, each in found
-        ]
-        return [f"{100 * sum(part):.0f} %" for part in parts]
-
-    rows = [[kind, *shares(kind)] for kind in kinds]
-    rest = shares(*(kind for kind in kinds if kind not in ARITHMETIC))
-    rows.append(["**not arithmetic**", *(f"**{share}**" for share in rest)])
-    calls = [f"{each['operators']['calls'] / each['units']:.0f}" for _, each in found]
-    rows.append(["operator calls per " + " / ".join(each["unit"] for _, each in found), *calls])
-    return markdown(["work", *(f"`{case}`" for case, _ in found)], rows)
+# -------------------------------------------------------------------------------------- goals
 
 
-def versions(environment: Measured) -> str:
-    """Return the packages that were compared, in a line."""
-    listed = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
-    return f"{environment['date'][:10]}: {listed}."
+def goals_table(limit: Measured, engine: Measured, peers: Measured) -> str:
+    """Tabulate the goals, the medians and whether these are met."""
+    rows = [
+        [name, f"{goal:g}", shown, "yes" if value <= goal else "**no**"]
+        for name, goal, value, shown in goals(limit, engine, peers)
+    ]
+    return markdown(["goal", "at most", "measured (quartiles)", "met"], rows)
 
 
-PLACES: dict[str, tuple[str, Callable[[Measured], str]]] = {
-    "peers-short": ("engines", shortly),
-    "peers-iteration": ("optimizers", optimizers),
-    "peers-targets": ("targets", targets),
-    "peers-growth": ("growth", growth),
-    "peers-profile": ("profile", profile),
-}
-"""Places on the page: the part that was measured, and the table made of it."""
-
-
-def tables(peers: Measured, grown: Measured) -> dict[str, str]:
-    """Return the tables of the measured parts by their places on the page."""
-    measured = {**peers, "growth": grown}
-    found = {
-        name: make(measured[part]) for name, (part, make) in PLACES.items() if measured.get(part)
+def goals(
+    limit: Measured, engine: Measured, peers: Measured
+) -> Iterator[tuple[str, float, float, str]]:
+    """Yield what a goal is about, the goal, the value, and the value with its spread."""
+    for case, each in LIMITS.items():
+        for name, goal in each.items():
+            bound = "bound" if name == "snopt_checkpoint" else "bound_step"
+            ratio = limit[case]["over"][name][bound]
+            what = f"time over the bound: `{case}`, {FORMS[name]}"
+            yield what, goal, ratio["median"], spread(ratio, 3)
+    ratio = engine["ode_rnn"]["plain"]["time"]["contenders"]["snopt_compiled"]["ratio"]
+    what = "time over torchdiffeq's adjoint: `ode_rnn`, compiled"
+    yield what, TORCHDIFFEQ, ratio["median"], spread(ratio, 3)
+    jitted = {
+        name: figures["both_over"]["snopt_compiled"]
+        for name, figures in peers["engines"]["ode_rnn"]["contenders"].items()
+        if name.startswith("diffrax")
     }
-    if peers.get("engines"):
-        found["peers-engines"] = engines(peers["engines"], peers.get("memory", {}))
-    for figures in (each for part in peers.values() for each in part.values()):
-        # All parts share their surroundings but the date.
-        return {**found, "peers-environment": versions(figures["environment"])}
-    return found
+    best = min(jitted.values(), key=lambda over: over["median"])
+    turned = {"lower": "upper", "median": "median", "upper": "lower"}
+    ratio = {key: 1 / best[other] for key, other in turned.items()}
+    what = "time over the faster form of diffrax: `ode_rnn`, compiled"
+    yield what, DIFFRAX, ratio["median"], spread(ratio, 3)
+    for case, found in ordered(peers["memory"]):
+        form = peers["engines"][case]["form"]
+        used = found["megabytes"]
+        peer = min(value for name, value in used.items() if name not in FORMS)
+        default = min(used[name] for name in FORMS)
+        lean = engine[case][form]["memory"]["contenders"]["snopt_backsolve"]["megabytes"]
+        for name, value in (("`Checkpoint()`", default), ("`Backsolve()`", lean)):
+            what = f"memory over the leanest peer: `{case}`, {name}"
+            yield what, LEANEST, value / peer, f"**{value / peer:.2f}**"
+
+
+def versions(peers: Measured, engine: Measured) -> str:
+    """List machine, dates and packages of the measurements."""
+    lines = []
+    timed = engine["image"]["plain"]["time"]
+    for name, found in (("Peers", peers["engines"]["image"]), ("Against torchdiffeq", timed)):
+        given = found["environment"]
+        packages = ", ".join(f"{key} {number}" for key, number in given["packages"].items())
+        machine = f"{given['processor']}, {given['cores']} cores, Python {given['python']}"
+        lines.append(f"- {name}, {given['date'][:10]}, {machine}: {packages}.")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
+    "peers-short": (short_table, ("peers",)),
+    "peers-engines": (engines_table, ("peers",)),
+    "torchdiffeq": (torchdiffeq_table, ("engine",)),
+    "goals": (goals_table, ("limit", "engine", "peers")),
+    "limit": (limit_table, ("limit",)),
+    "tradeoff": (tradeoff_table, ("tradeoff",)),
+    "steps": (steps_table, ("memory",)),
+    "growth": (growth_table, ("growth",)),
+    "environment": (versions, ("peers", "engine")),
+}
+"""Places on the page: the table, and the files of results that it is made of."""
+
+
+def stored() -> dict[str, Measured]:
+    """Read all results of the page; those that do not exist are empty."""
+    return {name: read(RESULTS / f"{name}.json") for name in FILES}
+
+
+def tables(measured: dict[str, Measured]) -> dict[str, str]:
+    """Return the tables whose results exist, by their places on the page."""
+    return {
+        place: make(*(measured[name] for name in files))
+        for place, (make, files) in TABLES.items()
+        if all(measured.get(name) for name in files)
+    }
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -207,9 +246,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(chosen: argparse.Namespace) -> None:
     """Write the tables and the figures."""
-    peers, grown = read(RESULTS / "peers.json"), read(RESULTS / "growth.json")
-    if grown:
-        save_figure(chosen.out / "growth.png", partial(draw_growth, axes=grown["axes"]))
-    if peers.get("engines"):
-        save_figure(chosen.out / "peers.png", partial(draw_peers, engines=peers["engines"]), 120)
-    put(chosen.out / "peers.md", tables(peers, grown))
+    measured = stored()
+    if measured["growth"]:
+        draw = partial(draw_growth, axes=measured["growth"]["axes"])
+        save_figure(chosen.out / "growth.png", draw, 200)
+    if measured["peers"]:
+        draw = partial(draw_peers, engines=measured["peers"]["engines"])
+        save_figure(chosen.out / "peers.png", draw, 200)
+    put(chosen.out / "peers.md", tables(measured))

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, lines
+from snopt.lab.paper.curves import clean, cpu_table, lines
 from snopt.lab.paper.items.horizon import PENALTIES
 from snopt.lab.recipes import recipe, with_settings
 from snopt.lab.recipes import run as train
@@ -65,25 +65,23 @@ def configured(task: str, arm: str, start: float, seed: int, settings: Sequence[
 
 def curve_of(folder: Path, start: float) -> list[dict[str, float]]:
     """Read a run: means between two evaluations, and the accuracy."""
-    records = read_run(folder).records
-    spent = records.steps.table("cpu_seconds")
-    found, before = [], 0.0
-    for iteration, _, accuracy in records.split("valid").table("accuracy"):
+    run = read_run(folder)
+    tables = {name: run.records.steps.table(name) for name in ("horizon", *MEANS)}
+    found, before, began = [], 0.0, 0.0
+    for iteration, ended, accuracy in cpu_table(run, "valid", "accuracy"):
         if not iteration:
             continue
-        tables = {name: records.steps.table(name) for name in ("horizon", *MEANS)}
         since = {n: t[(t[:, 0] > before) & (t[:, 0] <= iteration), 2] for n, t in tables.items()}
-        seconds = np.diff(np.interp([before, iteration], [0, *spent[:, 0]], [0, *spent[:, 2]]))[0]
         found.append(
             {
                 "iteration": int(iteration),
                 "horizon": float(since["horizon"][-1]) if len(since["horizon"]) else start,
-                "seconds": float(seconds / (iteration - before)),
+                "seconds": float((ended - began) / (iteration - before)),
                 "accuracy": 100.0 * float(accuracy),
                 **{name: float(since[name].mean()) for name in MEANS},
             }
         )
-        before = iteration
+        before, began = iteration, ended
     return found
 
 

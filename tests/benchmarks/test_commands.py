@@ -22,14 +22,14 @@ SMALLEST = {
     "engine limit": "--cases cnf_miniboone_small --repeats 1 --eager --out {out}",
     "engine tradeoff": "--cases cnf_miniboone_small --adjoints Checkpoint() --repeats 1 "
     "--out {out}",
-    "engine page": None,  # its tables are compared with the page below
+    "engine page": "--out {folder}",
     "optimizer race": "--split tune --tasks digits circle --methods snopt adam --rates 0.01 "
     "--seeds 1 --updates 2 --scale smoke --out {out}",
     "optimizer cost": "--cases cnf_miniboone_small --repeats 1",
     "optimizer sensitivity": "--only default --iterations 1 --out {out}",
     "optimizer scaling": "--repeats 1 --out {out}",
     "optimizer page": None,
-    "peers measure": "--parts profile --only ode_rnn --seconds 1 --out {out}",
+    "peers measure": "--parts memory --only ode_rnn --contenders torchdiffeq_direct --out {out}",
     "peers growth": "--axes steps --sizes 2 --repeats 1 --out {out}",
     "peers page": "--out {folder}",
     "theory figures": "--iterations 25 --out {folder}",
@@ -58,7 +58,7 @@ def test_command_runs_at_its_smallest_size(command, tmp_path, request):
     group, name = command.split()
     if command == "theory horizon":
         request.getfixturevalue("data_root")
-    if command == "peers page":
+    if name == "page":
         shutil.copy(DOCS / "peers.md", tmp_path)
     out = tmp_path / "out.json"
     flags = [word.format(out=out, folder=tmp_path) for word in SMALLEST[command].split()]

@@ -40,20 +40,21 @@ def test_page_without_a_place_is_refused_and_stays(tmp_path):
 
 def stored_tables():
     pytest.importorskip("matplotlib")
-    from benchmarks.engine import choosing, page
+    from benchmarks.engine import choosing
     from benchmarks.optimizer import scaling_fit
-    from benchmarks.peers import page as peers
+    from benchmarks.peers import page
+    from benchmarks.theory import horizon
 
     return {
-        "peers": page.tables(page.stored())
-        | peers.tables(read(RESULTS / "peers.json"), read(RESULTS / "growth.json")),
+        "peers": page.tables(page.stored()),
         "solving": choosing.tables(read(RESULTS / "choosing.json")),
         "scaling": scaling_fit.tables(read(RESULTS / "scaling.json")),
+        "theory/horizon": {"images": horizon.table(read(RESULTS / "horizon.json")["runs"])},
     }
 
 
-@pytest.mark.parametrize("page", ["peers", "solving", "scaling"])
+@pytest.mark.parametrize("page", ["peers", "solving", "scaling", "theory/horizon"])
 def test_page_has_the_tables_of_its_results(page):
     text = (DOCS / f"{page}.md").read_text("utf-8")
-    for table in stored_tables()[page].values():
-        assert table in text
+    for name, table in stored_tables()[page].items():
+        assert f"<!-- {name} -->\n\n{table}\n\n<!-- /{name} -->" in text

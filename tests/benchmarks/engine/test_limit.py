@@ -52,10 +52,13 @@ def test_traceable_products_are_those_of_autograd(trial):
 
 def test_command_writes_ratios(tmp_path):
     out = tmp_path / "limit.json"
-    flags = ["--cases", CASE, "--repeats", "2", "--eager", "--out", str(out)]
+    flags = ["--cases", CASE, "--repeats", "2", "--eager", "--profile", "--out", str(out)]
     module, chosen = parse("benchmarks.engine", ["limit", *flags])
     module.main(chosen)
     found = json.loads(out.read_text())[CASE]
     assert set(found["over"]) == {"snopt_checkpoint", "around"}
     assert found["over"]["around"]["bound"]["median"] < 0.5
     assert 0.3 < found["over"]["snopt_checkpoint"]["bound"]["median"] < 5.0
+    operators = {name: seconds for name, _, seconds in found["profile"]["snopt_checkpoint"]}
+    assert operators["aten::mm"] > 0
+    assert list(operators.values()) == sorted(operators.values(), reverse=True)

@@ -12,7 +12,7 @@ CASE, OTHER = "cnf_miniboone_small", "Checkpoint(keep=0)"
 
 @pytest.mark.parametrize("slow", [1e9, 0.0])
 def test_command_writes_ratios_to_the_default(tmp_path, monkeypatch, slow):
-    monkeypatch.setattr(tradeoff, "in_fresh_process", lambda function, *args: float(len(args[0])))
+    monkeypatch.setattr(tradeoff, "peak", lambda make, name, *rest: float(len(name)))
     # With no limit of seconds for the other one, it runs once.
     monkeypatch.setattr(
         tradeoff, "too_slow", lambda name, seconds: name == OTHER and seconds > slow

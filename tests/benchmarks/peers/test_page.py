@@ -1,4 +1,4 @@
-"""The tables against peers: all from complete results, and fewer from partial ones."""
+"""The tables of the page: all from complete results, and fewer from partial ones."""
 
 from functools import partial
 
@@ -6,12 +6,10 @@ import pytest
 
 from benchmarks.files import environment, save_figure
 from benchmarks.peers.figures import draw_growth, draw_peers
-from benchmarks.peers.page import number, tables, versions
+from benchmarks.peers.page import FILES, TABLES, goals_table, stored, tables, versions
 
 CASES = ("image", "ode_rnn")
-
 SPREAD = {"lower": 1.5, "median": 2.0, "upper": 2.5}
-ENVIRONMENT = {"date": "today", "packages": {"torch": "2.13.0"}}
 OVER = {"snopt_checkpoint": SPREAD, "snopt_compiled": SPREAD}
 
 
@@ -22,57 +20,23 @@ def contender(**more):
 ENGINES = {
     "image": {
         "form": "plain",
-        "rounds": 5,
         "reference_error": {"parameters": 1e-6, "inputs": 1e-6},
         "contenders": {
             "snopt_checkpoint": contender(forward=SPREAD, both=SPREAD),
-            "torchode_autodiff": contender(
-                forward=SPREAD, both=SPREAD, forward_over=OVER, both_over=OVER
-            ),
+            "torchode_autodiff": contender(forward=SPREAD, both=SPREAD, both_over=OVER),
             "diffrax_checkpoint": contender(both=SPREAD),
         },
-        "cannot_run": {"diffrax_backsolve": "not tried"},
-        "environment": ENVIRONMENT,
+        "environment": environment(),
     }
 }
-MEMORY = {
-    "image": {
-        "megabytes": {"snopt_checkpoint": 100.0, "torchode_autodiff": 250.0},
-        "cannot_run": {"diffrax_backsolve": "not tried"},
-        "environment": ENVIRONMENT,
-    }
+MEMORY = {"image": {"megabytes": {"snopt_checkpoint": 100.0, "torchode_autodiff": 250.0}}}
+PEERS = {"engines": ENGINES, "memory": MEMORY}
+PARTS = {
+    "time": {"contenders": {"snopt_checkpoint": {"ratio": {**SPREAD, "median": 0.05}}}},
+    "work": {"contenders": {"snopt_checkpoint": {"forward": 25, "backward": 3}}},
+    "accuracy": {"contenders": {"reference": {"parameters": 1e-9, "inputs": 2e-9}}},
 }
-OPTIMIZERS = {
-    "ode_rnn": {
-        "form": "plain",
-        "contenders": {"soap": {"seconds": SPREAD, "over_adam": SPREAD, "refresh_every": 10}},
-        "cannot_run": {"singd": "ImportError: no singd"},
-        "environment": ENVIRONMENT,
-    }
-}
-REACHED = {"iterations": 30, "seconds": 1.25, "reached": 3, "seeds": [None] * 3}
-MISSED = {"iterations": None, "seconds": None, "reached": 2, "seeds": [None] * 3}
-TARGETS = {
-    "digits": {
-        "seeds": [0, 1, 2],
-        "limit": 150,
-        "look_every": 5,
-        "contenders": {"adam": {"rate": 0.01, "targets": {"90": REACHED, "95": MISSED}}},
-        "cannot_run": {},
-        "environment": ENVIRONMENT,
-    }
-}
-PROFILE = {
-    "ode_rnn": {
-        "unit": "interval",
-        "units": 92,
-        "operators": {
-            "calls": 9200,
-            "kinds": {"elementwise": 0.25, "views": 0.75},
-        },
-        "environment": ENVIRONMENT,
-    }
-}
+ENGINE = {"image": {"plain": PARTS}}
 GROWN = {
     "axes": {
         "batch": {
@@ -81,70 +45,70 @@ GROWN = {
         }
     },
 }
-PARTS = {
-    "engines": ENGINES,
-    "memory": MEMORY,
-    "optimizers": OPTIMIZERS,
-    "targets": TARGETS,
-    "profile": PROFILE,
-}
-ROWS = {
-    "engines": "| `torchode_autodiff` | 2 (2) / 2e-05 /",
-    "memory": "/ 250 |",
-    "optimizers": "| `soap` | 10 | **2.00** (1.50–2.50) |",
-    "targets": "| `adam` | 0.01 | 30 (1.25 s) | 2 of 3 seeds |",
-    "profile": "| elementwise | 25 % |",
-    "growth": "| batch, 64 to 128 | 1.00 / 2.00 |",
-}
 
 
-def text(peers, grown):
-    return "\n\n".join(tables(peers, grown).values())
+def shown(**measured):
+    return tables({name: {} for name in FILES} | measured)
 
 
-def test_there_is_a_row_of_every_part():
-    whole = text(PARTS, GROWN)
-    for row in ROWS.values():
-        assert row in whole
-    assert "today: torch 2.13.0." in whole
-    assert "`singd` on `ode_rnn`: ImportError: no singd." in whole
-
-
-def test_short_table_has_each_library_at_its_fastest():
-    assert "| `image` | eager, 2 s | – | – | 2.00 (autodiff) | – |" in text(PARTS, GROWN)
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_part_that_was_not_measured_has_no_table(part):
-    found = text({name: found for name, found in PARTS.items() if name != part}, GROWN)
-    assert ROWS[part] not in found
-    # Memory is a part of the cells of the engines.
-    others = [other for other in ROWS if other != part and (part, other) != ("engines", "memory")]
-    assert all(ROWS[other] in found for other in others)
+def test_stored_results_make_every_table_with_rows_of_one_length():
+    found = tables(stored())
+    assert set(found) == set(TABLES)
+    for table in (table for table in found.values() if table.startswith("|")):
+        assert len({line.count("|") for line in table.splitlines()}) == 1, table
 
 
 def test_nothing_measured_makes_no_table():
-    assert tables({}, {}) == {}
+    assert shown() == {}
 
 
-def test_engine_that_ran_once_has_no_time_of_the_loss_alone():
-    assert "| `diffrax_checkpoint` | 2 / 2e-05 / – |" in text({"engines": ENGINES}, {})
+def test_short_table_has_each_library_at_its_fastest():
+    faster = {ours: {**SPREAD, "median": 1.25} for ours in OVER}
+    everyone = ENGINES["image"]["contenders"]
+    everyone = {**everyone, "torchode_compiled": contender(both=SPREAD, both_over=faster)}
+    engines = {"image": {**ENGINES["image"], "contenders": everyone}}
+    table = shown(peers={"engines": engines})["peers-short"]
+    assert "| `image` | eager, 2 s | - | - | 1.25 (compiled) | - |" in table
 
 
-def test_error_of_the_reference_is_shown():
-    assert "| error of the reference | 1e-06 |" in text({"engines": ENGINES}, {})
+def test_engines_have_time_error_and_memory_where_they_were_measured():
+    table = shown(peers=PEERS)["peers-engines"]
+    assert "| `torchode_autodiff` | 2 (2) / 2e-05 / 250 |" in table
+    assert "| `diffrax_checkpoint` | 2 / 2e-05 / - |" in table  # ran once, no memory
+    assert "| error of the reference | 1e-06 |" in table
 
 
-def test_rows_of_a_table_have_one_length():
-    for block in text(PARTS, GROWN).split("\n\n"):
-        if block.startswith("|"):
-            assert len({line.count("|") for line in block.splitlines()}) == 1, block
+def test_parts_against_torchdiffeq_are_columns_and_missing_ones_are_dashes():
+    table = shown(engine=ENGINE)["torchdiffeq"]
+    assert "| `image` | `snopt_checkpoint` | **0.050** (1.500–2.500) | 25 + 3 | - | - |" in table
+    assert "| `image` | `reference` | - | - | 1.0e-09 / 2.0e-09 | - |" in table
+
+
+def test_growth_is_shown_by_exponents():
+    assert "| batch, 64 to 128 | 1.00 / 2.00 |" in shown(growth=GROWN)["growth"]
+
+
+@pytest.mark.parametrize(("median", "met"), [(1.10, "yes"), (1.101, "**no**")])
+def test_goal_is_met_by_the_median(median, met):
+    measured = stored()
+    limit = {**measured["limit"]}
+    ratio = {"bound": {"lower": 1.0, "median": median, "upper": 1.2}}
+    limit["image"] = {"over": {"snopt_checkpoint": ratio}}
+    table = goals_table(limit, measured["engine"], measured["peers"])
+    (row,) = (line for line in table.splitlines() if "`image`, eager" in line)
+    assert row.endswith(f"| {met} |")
+
+
+def test_memory_is_compared_with_the_leanest_peer():
+    measured = stored()
+    used = measured["peers"]["memory"]["image"]["megabytes"]
+    used.update(snopt_checkpoint=90.0, snopt_compiled=80.0, torchdyn_adjoint=100.0)
+    table = goals_table(*(measured[name] for name in ("limit", "engine", "peers")))
+    assert "`image`, `Checkpoint()` | 1.3 | **0.80** | yes |" in table
 
 
 def test_figures_are_drawn_where_an_engine_is_slow_or_missing(tmp_path):
     engines = {case: {"contenders": dict(ENGINES["image"]["contenders"])} for case in CASES}
-    for found in engines.values():
-        found["contenders"]["torchdiffeq_adjoint"] = contender(both=SPREAD)
     slow = {name: 100 * value for name, value in SPREAD.items()}
     engines["image"]["contenders"]["diffrax_checkpoint"] = contender(both=slow)
     del engines["ode_rnn"]["contenders"]["torchode_autodiff"]
@@ -157,13 +121,6 @@ def test_figures_are_drawn_where_an_engine_is_slow_or_missing(tmp_path):
 
 
 def test_versions_are_those_of_the_environment():
-    assert f"torch {environment()['packages']['torch']}" in versions(environment())
-
-
-def test_numbers_have_three_digits_and_no_exponent_when_large():
-    assert [number(value) for value in (0.012345, 2.5, 1234.5, None)] == [
-        "0.0123",
-        "2.5",
-        "1234",
-        "–",
-    ]
+    line = f"torch {environment()['packages']['torch']}"
+    engine = {"image": {"plain": {"time": {"environment": environment()}}}}
+    assert versions(PEERS, engine).count(line) == 2
