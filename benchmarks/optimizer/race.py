@@ -35,7 +35,7 @@ from snopt.lab.config import Experiment
 from snopt.lab.recipes.build import build
 from snopt.lab.train import seed_all
 from snopt.lab.train.seeding import Order
-from snopt.lab.train.step import Update, evaluate
+from snopt.lab.train.step import Update, evaluate, weights_for
 
 POINTS = 50
 """Parts of the budget; the curve has the mean loss of each."""
@@ -139,6 +139,7 @@ def run(entry: Entry) -> dict[str, Any]:
             losses = []
     if failed == GIVE_UP:
         status = f"diverged: {reason}"
+    weights_for("eval", parts)
     judged = {"valid": task.valid} | ({"test": task.test} if entry.split == "report" else {})
     return {
         "status": status,

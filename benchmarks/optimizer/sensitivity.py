@@ -131,6 +131,9 @@ def run(
                 optimizer.step()
             losses.append(float(loss.detach()))
         seconds = time.process_time() - start
+        for optimizer in optimizers:
+            if isinstance(optimizer, snopt.SNOpt):
+                optimizer.eval()  # averaged weights
         model.eval()
         with torch.no_grad():
             right = (model(x[train:]).argmax(1) == y[train:]).double().mean()
