@@ -100,9 +100,10 @@ def _curves(comparison: Comparison, colors: dict[str, int]) -> Any:
             left.yaxis.set_minor_formatter("")
     # matplotlib before 3.10 skips labels with a leading underscore.
     handles = {line.get_gid(): line for row in axes for axis in row for line in axis.get_lines()}
+    labels = [group.label for group in comparison.groups if group.label in handles]
     figure.legend(
-        [handles[label] for label in colors if label in handles],
-        [re.sub("^_", " _", label) for label in colors if label in handles],
+        [handles[label] for label in labels],
+        [re.sub("^_", " _", label) for label in labels],
         loc="outside upper center", ncols=4, frameon=False,
     )  # fmt: skip
     return figure
