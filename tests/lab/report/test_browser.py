@@ -372,3 +372,12 @@ def test_page_fits_its_window_in_both_schemes(page, tmp_path, scheme, width):
     shots = Path(os.environ.get("SNOPT_SHOTS", tmp_path))
     page.screenshot(path=shots / f"report-{scheme}-{width}.png", full_page=True)
     assert (shots / f"report-{scheme}-{width}.png").stat().st_size > 20_000
+
+
+def test_a_long_name_does_not_widen_the_page(browser, tmp_path):
+    for name in ("adam", "a" * 80):
+        write_run(tmp_path, name, task="t" * 80)
+    page = browser.new_page(viewport={"width": 420, "height": 900})
+    page.goto(write_report([tmp_path], tmp_path / "report.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    page.close()
