@@ -14,14 +14,14 @@ from snopt.lab.data import Spec
 from snopt.lab.optimizers import unused_settings
 from snopt.lab.recipes.build import build, build_model, build_task
 from snopt.lab.recipes.settings import from_dict
-from snopt.lab.report.read import read_run
+from snopt.lab.report.read import ENDED_WELL, read_run
 from snopt.lab.report.records import number
 from snopt.lab.train import Listener, Outcome, RunFolderError, join, load_checkpoint, train
 from snopt.lab.train.folder import read_config
 
 Anything = TypeVar("Anything")
 
-COMPLETE = ("finished", "target", "budget", "plateau", "diverged")
+COMPLETE = (*ENDED_WELL, "diverged")
 """Statuses of a run that is not resumed."""
 
 
@@ -229,15 +229,5 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
         return None  # If the record is damaged, the checkpoint may not be.
     known = records.split("valid").table(config.metric)[:, 2].tolist()
     best = (max if config.mode == "max" else min)(known, default=None)
-    last = _final(end.get("final"))
-    return Outcome(end["status"], int(iteration), seconds, best, last, folder, "already recorded")
-
-
-def _final(final: object) -> dict[str, dict[str, float]]:
-    """Return the final metrics of an end record, without damaged ones."""
-    splits = final.items() if isinstance(final, dict) else ()
-    return {
-        split: {name: value for name, value in metrics.items() if number(value) is not None}
-        for split, metrics in splits
-        if isinstance(metrics, dict)
-    }
+    last, told = records.final, "already recorded"
+    return Outcome(end["status"], int(iteration), seconds, best, last, folder, told)

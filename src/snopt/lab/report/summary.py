@@ -104,7 +104,7 @@ def measure_of(
     for run in runs:
         recorded.update({split: len(series) for split, series in run.records.evals.items()})
     split = max(recorded, key=lambda name: (recorded[name], name == "valid"), default="valid")
-    tested = any("test" in _finals(run) for run in runs)
+    tested = any("test" in run.records.final for run in runs)
     other = _baseline(groups, baseline)
     without = Measure(metric, mode, split, "test" if tested else split, None, "", other.label)
     if target is not None:
@@ -143,15 +143,9 @@ def _until(run: Run, metric: str) -> float | None:
     return number(until[1]) if told else None  # type: ignore[index]
 
 
-def _finals(run: Run) -> dict[str, object]:
-    final = (run.records.end or {}).get("final")
-    return final if isinstance(final, dict) else {}
-
-
 def final_value(run: Run, measure: Measure) -> float | None:
     """Return the metric of the end record, or else of the last evaluation."""
-    final = _finals(run).get(measure.final_split)
-    value = number(final.get(measure.metric)) if isinstance(final, dict) else None
+    value = run.records.final.get(measure.final_split, {}).get(measure.metric)
     if value is not None:
         return value
     return _reduced(run, Quantity(measure.final_split, measure.metric), lambda values: values[-1])
