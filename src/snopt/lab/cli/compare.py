@@ -7,8 +7,8 @@ from pathlib import Path
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
-from snopt.lab.recipes.compare import compare as run_comparison
-from snopt.lab.recipes.compare import schedule, troubles
+from snopt.lab.recipes.run import compare as run_comparison
+from snopt.lab.recipes.run import schedule, troubles
 from snopt.lab.report import compare as compared
 from snopt.lab.report import read_runs
 from snopt.lab.report.tables import summary_table
