@@ -61,6 +61,18 @@ def positive(m, seed):
     return M @ M.mT
 
 
+def solved(field=None, x0=POINTS, terminal=cross_entropy, running=None, *, times=(0.0, 1.0), **how):
+    """Theorem 1, by default for the small network and its cross-entropy."""
+    return differential_programming(field or TimedMLP(), x0, times, terminal, running, **how)
+
+
+def same(found, true, tolerance):
+    """Compare every derivative."""
+    true = true if isinstance(true, dict) else vars(true)
+    for name in NAMES:
+        assert relative(getattr(found, name), true[name]) < tolerance, name
+
+
 def agree(found: CostToGo, z_gradient, z_curvature, tolerance):
     """Compare all blocks with a gradient and a matrix in z = (x0, u)."""
     m = len(found.Q_x)
@@ -82,18 +94,16 @@ def agree(found: CostToGo, z_gradient, z_curvature, tolerance):
 def test_linear_field_has_the_closed_form_and_no_difference_between_the_two(exact):
     field, x0, P = LinearField(), random(3, seed=5), positive(3, 6)
     true = linear_solution(field, x0, P, 0.8)
-    found = differential_programming(field, x0, (0.0, 0.8), quadratic(P), exact=exact, **TIGHT)
-    for name in NAMES:
-        assert relative(getattr(found, name), true[name]) < 1e-9, name
+    found = solved(field, x0, quadratic(P), times=(0.0, 0.8), exact=exact, **TIGHT)
+    same(found, true, 1e-9)
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_bilinear_field_has_the_closed_form(exact):
     field, x0, P = BilinearField(), random(3, seed=5), positive(3, 6)
     true = bilinear_solution(field, x0, P, 0.8, exact=exact)
-    found = differential_programming(field, x0, (0.0, 0.8), quadratic(P), exact=exact, **TIGHT)
-    for name in NAMES:
-        assert relative(getattr(found, name), true[name]) < 1e-9, name
+    found = solved(field, x0, quadratic(P), times=(0.0, 0.8), exact=exact, **TIGHT)
+    same(found, true, 1e-9)
 
 
 def test_quadratic_running_cost_gives_the_lyapunov_integral():
@@ -113,9 +123,7 @@ KIND = {False: "ggn", True: "hessian"}
 @pytest.mark.parametrize("solver", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("exact", [False, True])
 def test_equals_autograd_on_a_field_that_sees_the_time(exact, solver):
-    found = differential_programming(
-        TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, exact=exact, **solver
-    )
+    found = solved(exact=exact, **solver)
     true = mlp_truth(cross_entropy)
     agree(found, true["gradient"], true[KIND[exact]], 1e-7)
 
@@ -127,7 +135,7 @@ def test_gauss_newton_matrix_is_not_the_hessian_of_a_nonlinear_field():
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_indefinite_terminal_cost(exact):
-    found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), wavy, exact=exact, **FINE)
+    found = solved(terminal=wavy, exact=exact, **FINE)
     true = mlp_truth(wavy)
     agree(found, true["gradient"], true[KIND[exact]], 1e-7)
 
@@ -139,7 +147,7 @@ def test_convolutional_field():
     def cost(x):
         return x.square().mean() + torch.sin(x).sum()
 
-    found = differential_programming(rollout.field, x0, (0.0, 1.0), cost, exact=True, **FINE)
+    found = solved(rollout.field, x0, cost, exact=True, **FINE)
     z = rollout.z
     v = random(len(z), seed=9)
     _, Hv = torch.autograd.functional.hvp(lambda z: rollout.cost(z, cost), z, v)
@@ -149,9 +157,7 @@ def test_convolutional_field():
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_running_cost_of_time_state_and_parameters(exact):
-    found = differential_programming(
-        TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, mixed_running, exact=exact, **FINE
-    )
+    found = solved(running=mixed_running, exact=exact, **FINE)
     true = mlp_truth(cross_entropy, mixed_running)
     assert relative(found.Q, true["Q"]) < 1e-7
     agree(found, true["gradient"], true[KIND[exact]], 1e-7)
@@ -162,10 +168,9 @@ def test_running_cost_of_time_state_and_parameters(exact):
 def test_checkpoint_is_exact_for_the_steps_that_were_taken(exact, running):
     # The Gauss-Newton reference has the running cost at nodes of its own: fine steps there.
     coarse = exact or running is None
-    found = differential_programming(
-        TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, running, exact=exact, adjoint="checkpoint",
-        **(COARSE if coarse else FINE),
-    )  # fmt: skip
+    found = solved(
+        running=running, exact=exact, adjoint="checkpoint", **(COARSE if coarse else FINE)
+    )
     true = mlp_truth(cross_entropy, running, coarse=coarse)
     assert relative(found.Q, true["Q"]) < 1e-7
     agree(found, true["gradient"], true[KIND[exact]], 1e-12 if coarse else 1e-7)
@@ -186,10 +191,9 @@ def test_checkpoint_does_not_mind_a_field_that_cannot_be_run_backward():
     rollout = Rollout(Forgetful(), POINTS)
     true = rollout.hessian(cross_entropy)[4:, 4:]
     loose = {"rtol": 1e-4, "atol": 1e-4, "exact": True}
-    args = (rollout.field, POINTS, (0.0, 1.0), cross_entropy)
-    steps = differential_programming(*args, adjoint="checkpoint", **loose)
+    steps = solved(rollout.field, adjoint="checkpoint", **loose)
     assert relative(steps.Q_uu, true) < 1e-2
-    back = differential_programming(*args, **loose)
+    back = solved(rollout.field, **loose)
     assert relative(back.Q_uu, true) > 10 * relative(steps.Q_uu, true)
 
 
@@ -201,15 +205,11 @@ def test_running_cost_may_call_the_field():
         slope = torch.func.functional_call(twin, dict(zip(names, params, strict=True)), (t, x))
         return slope.square().sum()
 
-    found = differential_programming(
-        field, POINTS, (0.0, 1.0), cross_entropy, lambda t, x, params: field(t, x).square().sum(),
-        exact=True, **FINE,
-    )  # fmt: skip
-    spelt = differential_programming(
-        field, POINTS, (0.0, 1.0), cross_entropy, energy, exact=True, **FINE
+    found = solved(
+        field, running=lambda t, x, params: field(t, x).square().sum(), exact=True, **FINE
     )
-    for name in NAMES:
-        assert relative(getattr(found, name), getattr(spelt, name)) < 1e-12, name
+    spelt = solved(field, running=energy, exact=True, **FINE)
+    same(found, spelt, 1e-12)
     rollout = Rollout(field, POINTS)
     assert relative(
         torch.cat([spelt.Q_x, spelt.Q_u]), rollout.gradient(cross_entropy, energy)
@@ -224,20 +224,17 @@ def test_weight_decay_equals_its_shortcut(times):
     def decay(t, x, params):
         return gamma / (2 * span) * sum(p.square().sum() for p in params)
 
-    inside = differential_programming(field, POINTS, times, cross_entropy, decay, **FINE)
-    plain = differential_programming(field, POINTS, times, cross_entropy, **FINE)
+    inside = solved(field, running=decay, times=times, **FINE)
+    plain = solved(field, times=times, **FINE)
     after = plain.with_weight_decay(
         gamma, nn.utils.parameters_to_vector(field.parameters()).detach()
     )
-    for name in NAMES:
-        assert relative(getattr(inside, name), getattr(after, name)) < 1e-9, name
+    same(inside, after, 1e-9)
     assert relative(plain.Q_uu, after.Q_uu) > 1e-3
 
 
 def test_solve_backward_in_time():
-    found = differential_programming(
-        TimedMLP(), POINTS, (1.0, 0.2), cross_entropy, mixed_running, exact=True, **FINE
-    )
+    found = solved(running=mixed_running, times=(1.0, 0.2), exact=True, **FINE)
     true = mlp_truth(cross_entropy, mixed_running, (1.0, 0.2))
     agree(found, true["gradient"], true["hessian"], 1e-7)
 
@@ -258,13 +255,13 @@ def test_symmetric_matrices_stay_symmetric_along_the_path(exact):
 
 
 def test_returned_matrices_are_symmetric_to_the_last_bit():
-    found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), wavy, exact=True)
+    found = solved(terminal=wavy, exact=True)
     assert torch.equal(found.Q_xx, found.Q_xx.mT)
     assert torch.equal(found.Q_uu, found.Q_uu.mT)
 
 
 def test_gauss_newton_matrix_of_a_convex_loss_is_positive():
-    found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, **TIGHT)
+    found = solved(**TIGHT)
     values = torch.linalg.eigvalsh(found.Q_uu)
     assert values.min() > -1e-10 * values.max()
 
@@ -280,21 +277,17 @@ def test_every_derivative_converges_with_the_order_of_the_solver(method, order, 
     def terminal(x):
         return nn.functional.cross_entropy(x, LABELS[1:])
 
-    def solved(steps):
-        h = 1 / steps
-        fixed = {"step_size": h}
-        # An adaptive method that may only take one size of step.
+    def options(h):
+        # An adaptive method may only take one size of step.
         held = {"first_step": h, "min_step": h, "max_step": h}
-        return differential_programming(
-            field, x0, (0.0, 1.0), terminal, mixed_running, exact=exact, method=method,
-            options=held if method in ("bosh3", "dopri5") else fixed,
-        )  # fmt: skip
+        return held if method in ("bosh3", "dopri5") else {"step_size": h}
 
-    true = differential_programming(
-        field, x0, (0.0, 1.0), terminal, mixed_running, exact=exact, method="dopri8",
-        rtol=1e-10, atol=1e-11,
-    )  # fmt: skip
-    runs = [solved(steps) for steps in ((24, 48) if order < 3 else (8, 16))]
+    problem = (field, x0, terminal, mixed_running)
+    true = solved(*problem, exact=exact, method="dopri8", rtol=1e-10, atol=1e-11)
+    runs = [
+        solved(*problem, exact=exact, method=method, options=options(1 / steps))
+        for steps in ((24, 48) if order < 3 else (8, 16))
+    ]
     for name in NAMES:
         errors = [relative(getattr(run, name), getattr(true, name)) for run in runs]
         assert observed_orders(errors)[0] > order - 0.3, (name, errors)
@@ -305,18 +298,16 @@ def test_every_derivative_converges_with_the_order_of_the_solver(method, order, 
 
 def test_frozen_parameters_are_not_variables():
     field = TimedMLP()
-    whole = differential_programming(field, POINTS, (0.0, 1.0), cross_entropy, **SHORT)
+    whole = solved(field, **SHORT)
     n = sum(p.numel() for p in field.first.parameters())
     field.last.requires_grad_(False)
-    part = differential_programming(field, POINTS, (0.0, 1.0), cross_entropy, **SHORT)
+    part = solved(field, **SHORT)
     assert part.Q_uu.shape == (n, n)
     assert relative(part.Q_uu, whole.Q_uu[:n, :n]) < 1e-9
 
 
 def test_field_without_parameters_has_curvature_in_its_state():
-    found = differential_programming(
-        BilinearField().requires_grad_(False), random(3, seed=5), (0.0, 1.0), wavy, exact=True
-    )
+    found = solved(BilinearField().requires_grad_(False), random(3, seed=5), wavy, exact=True)
     assert found.Q_xx.shape == (3, 3)
     assert found.Q_uu.shape == (0, 0)
 
@@ -333,9 +324,7 @@ def test_tied_parameters_count_once():
             return self.two(torch.tanh(self.one(x)))
 
     rollout = Rollout(Tied(), POINTS)
-    found = differential_programming(
-        rollout.field, POINTS, (0.0, 1.0), cross_entropy, exact=True, **FINE
-    )
+    found = solved(rollout.field, exact=True, **FINE)
     assert found.Q_u.shape == (8,)
     agree(found, rollout.gradient(cross_entropy), rollout.hessian(cross_entropy), 1e-7)
 
@@ -351,22 +340,16 @@ def test_tuple_states_are_laid_end_to_end():
             slope = self.inner(t, torch.cat([top, bottom]))
             return slope[:1], slope[1:]
 
-    whole = differential_programming(
-        TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, exact=True, **SHORT
+    whole = solved(exact=True, **SHORT)
+    pair = solved(
+        Pair(), (POINTS[:1], POINTS[1:]), lambda x: cross_entropy(torch.cat(x)), exact=True, **SHORT
     )
-    pair = differential_programming(
-        Pair(), (POINTS[:1], POINTS[1:]), (0.0, 1.0),
-        lambda x: cross_entropy(torch.cat(x)), exact=True, **SHORT,
-    )  # fmt: skip
-    for name in NAMES:
-        assert relative(getattr(pair, name), getattr(whole, name)) < 1e-9, name
+    same(pair, whole, 1e-9)
 
 
 def test_single_precision():
-    found = differential_programming(
-        TimedMLP().float(), POINTS.float(), (0.0, 1.0), cross_entropy, rtol=1e-5, atol=1e-5
-    )
-    true = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy)
+    found = solved(TimedMLP().float(), POINTS.float(), rtol=1e-5, atol=1e-5)
+    true = solved()
     assert found.Q_uu.dtype == torch.float32
     assert relative(found.Q_uu.double(), true.Q_uu) < 1e-4
 
@@ -374,7 +357,7 @@ def test_single_precision():
 def test_leaves_the_field_as_it_was():
     field = TimedMLP()
     before = [p.clone() for p in field.parameters()]
-    found = differential_programming(field, POINTS, (0.0, 1.0), cross_entropy)
+    found = solved(field)
     assert all(torch.equal(p, q) for p, q in zip(field.parameters(), before, strict=True))
     assert all(p.grad is None for p in field.parameters())
     assert not found.Q_uu.requires_grad
@@ -382,20 +365,17 @@ def test_leaves_the_field_as_it_was():
 
 def test_wrong_arguments_are_named():
     with pytest.raises(TypeError, match="function"):
-        differential_programming(lambda t, x: x, POINTS, (0.0, 1.0), cross_entropy)
+        solved(lambda t, x: x)
     with pytest.raises(TypeError, match=r"first\.weight is torch\.float64"):
-        differential_programming(TimedMLP(), POINTS.float(), (0.0, 1.0), cross_entropy)
+        solved(x0=POINTS.float())
     with pytest.raises(ValueError, match=r"\(t0, t1\)"):
-        differential_programming(TimedMLP(), POINTS, (0.0, 0.5, 1.0), cross_entropy)
+        solved(times=(0.0, 0.5, 1.0))
     with pytest.raises(ValueError, match=r"terminal_cost returned \(2,\)"):
-        differential_programming(
-            TimedMLP(), POINTS, (0.0, 1.0),
-            lambda x: nn.functional.cross_entropy(x, LABELS, reduction="none"),
-        )  # fmt: skip
+        solved(terminal=lambda x: nn.functional.cross_entropy(x, LABELS, reduction="none"))
     with pytest.raises(UnknownName, match="adjoint 'direct'"):
-        differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, adjoint="direct")
+        solved(adjoint="direct")
     with pytest.raises(TypeError, match="'tol'"):
-        differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, tol=1e-3)
-    found = differential_programming(TimedMLP(), POINTS, (0.0, 1.0), cross_entropy)
+        solved(tol=1e-3)
+    found = solved()
     with pytest.raises(ValueError, match="there are 20 parameters"):
         found.with_weight_decay(0.1, POINTS)

@@ -11,6 +11,8 @@ import torch
 from snopt.lab.cli.main import main
 from snopt.lab.data import load, names
 from snopt.lab.recipes import experiment_of
+from snopt.lab.report import compare, read_runs
+from snopt.lab.report.tables import headline
 from snopt.lab.train import Outcome, read_records
 
 SMOKE = ["--scale", "smoke", "--quiet"]
@@ -212,6 +214,8 @@ def test_compare_prints_a_table_and_report_makes_a_page_of_it(capsys):
     assert out.splitlines()[0].split() == ["optimizer", "snopt", "adam"]
     assert out.splitlines()[2].startswith("final test accuracy  ")
     assert max(map(len, out.splitlines())) <= 80
+    [comparison] = compare(read_runs(["out/digits"]))
+    assert headline(comparison) in " ".join(out.split())
     assert len(list(Path("out/digits").iterdir())) == 4
     assert main(["report", "out/digits", "-o", "page.html"]) == 0
     assert "adam" in Path("page.html").read_text()

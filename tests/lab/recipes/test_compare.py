@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from snopt.lab.recipes.catalogue import recipe
-from snopt.lab.recipes.compare import compare, schedule, troubles
+from snopt.lab.recipes.run import compare, schedule, troubles
 from snopt.lab.train import Outcome, read_records
 
 # The package exports a function of the same name.

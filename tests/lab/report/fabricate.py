@@ -40,7 +40,8 @@ def write_run(
     folder = root / task / f"{optimizer}-seed{seed}"
     folder.mkdir(parents=True)
     settings = {"task": task, "optimizer": optimizer, "seed": seed, "metric": "accuracy"}
-    settings |= {"mode": "max", "train": {"seed": seed, "until": None}, **(config or {})}
+    settings |= {"mode": "max", "train": {"seed": seed, "until": None}, "run": f"{folder}"}
+    settings |= config or {}
     (folder / "config.json").write_text(json.dumps(settings), "utf-8")
     command = ["snopt", "train", task, "--optimizer", optimizer]
     (folder / "environment.json").write_text(json.dumps({"command": command}), "utf-8")

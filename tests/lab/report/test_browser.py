@@ -20,7 +20,8 @@ ADAM = f"{CHART} [data-series='adam'] .line"
 def report(tmp_path_factory):
     root = write_comparison(tmp_path_factory.mktemp("runs"))
     # With two seeds one deviation is cut off at their range.
-    write_run(root, "snopt", 2, rate=0.31, per_iteration=0.6, horizon=True)
+    points = {"points": PICTURES["points"]}
+    write_run(root, "snopt", 2, rate=0.31, per_iteration=0.6, horizon=True, pictures=points)
     write_run(root, "evil", 0, config={"optimizer": EVIL, "label": EVIL}, pictures=PICTURES)
     return write_report([root], root / "report.html", target=0.95)
 
@@ -194,6 +195,14 @@ def test_pictures_are_drawn_and_paths_follow_the_slider(page):
     whole = page.evaluate(ink.format("paths"))
     page.locator("[data-picture=paths] input").first.fill("0.1")
     assert page.evaluate(ink.format("paths")) < whole
+
+
+def test_pictures_of_other_seeds_are_shown_on_request(page):
+    others = page.locator("[data-other-pictures] [data-picture]")
+    assert others.first.is_hidden()
+    page.click("[data-other-pictures] summary")
+    assert others.first.is_visible()
+    assert others.all_text_contents() == ["snopt, seed 2 x(1)CSVclass 0class 1"]
 
 
 def test_a_film_shows_the_density_of_its_time(page):
@@ -372,3 +381,12 @@ def test_page_fits_its_window_in_both_schemes(page, tmp_path, scheme, width):
     shots = Path(os.environ.get("SNOPT_SHOTS", tmp_path))
     page.screenshot(path=shots / f"report-{scheme}-{width}.png", full_page=True)
     assert (shots / f"report-{scheme}-{width}.png").stat().st_size > 20_000
+
+
+def test_a_long_name_does_not_widen_the_page(browser, tmp_path):
+    for name in ("adam", "a" * 80):
+        write_run(tmp_path, name, task="t" * 80)
+    page = browser.new_page(viewport={"width": 420, "height": 900})
+    page.goto(write_report([tmp_path], tmp_path / "report.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    page.close()

@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from importlib.resources import files
 
@@ -152,7 +153,7 @@ def test_problems_commands_and_configs_are_on_the_page(tmp_path):
     assert "data-problems" in page
     assert "no such folder" in page
     assert "snopt train spirals --optimizer sgd" in page
-    assert "&quot;metric&quot;: &quot;accuracy&quot;" in page
+    assert '"metric": "accuracy"' in unescape(page)
 
 
 def test_what_is_not_finite_becomes_null(tmp_path):

@@ -60,6 +60,17 @@ def test_figures_take_any_name_for_text(tmp_path):
     assert all(name in texts for name in names)
 
 
+def test_the_legend_of_a_figure_has_the_order_of_the_tables(tmp_path):
+    for k in range(2):
+        write_run(tmp_path / str(k), "snopt", config={"lr": k})
+    write_run(tmp_path, "adam")
+    [[path]] = write_figures(compare(read_runs([tmp_path])), tmp_path / "f", "svg").values()
+    texts = [text.strip() for text in ET.parse(path).getroot().itertext()]
+    assert [text for text in texts if text.startswith(("snopt", "adam"))] == [
+        "snopt lr=0", "snopt lr=1", "adam",
+    ]  # fmt: skip
+
+
 def test_a_loss_over_decades_has_a_logarithmic_axis_as_on_the_page(tmp_path):
     write_run(tmp_path, rate=0.3)  # the loss falls to exp(-12)
     [[path]] = write_figures(compare(read_runs([tmp_path])), tmp_path / "f", "svg").values()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
-from snopt.lab.cli.screen import print_table
+from snopt.lab.cli.screen import WIDTH, print_table
 from snopt.lab.config import TaskName
-from snopt.lab.recipes.compare import compare as run_comparison
-from snopt.lab.recipes.compare import schedule, troubles
+from snopt.lab.recipes.run import compare as run_comparison
+from snopt.lab.recipes.run import schedule, troubles
 from snopt.lab.report import compare as compared
 from snopt.lab.report import read_runs
-from snopt.lab.report.tables import summary_table
+from snopt.lab.report.tables import headline, summary_table
 
 
 def compare(
@@ -23,7 +24,7 @@ def compare(
     out: Path = Path("out"),
     common: RunOptions = DEFAULTS,
 ) -> int:
-    """Train the same model with several optimizers, and print a table.
+    """Train the same model with several optimizers; print a table and what it shows.
 
     All start from the same weights and see the same data in the same order. The order in which they
     run changes from seed to seed. Complete runs are not repeated.
@@ -49,6 +50,7 @@ def compare(
         # A column per optimizer.
         header, *rows = zip(found.columns, *found.texts(), strict=True)
         print_table(header, rows)
+        print(fill(headline(comparison), WIDTH))
     for trouble in troubles(done):
         print(trouble)
     if done[-1][1].status == "interrupted":

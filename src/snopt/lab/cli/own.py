@@ -55,21 +55,18 @@ class OwnRun:
             return cls(name, arguments, TrainConfig(**{**length, **options.limits()}))
 
     @classmethod
-    def read(cls, folder: Path) -> OwnRun | None:
-        """Read the run of a folder; None if it is not one of a function."""
+    def read(cls, folder: Path, options: RunOptions) -> OwnRun | None:
+        """Read the run of a folder, and change when it ends; None if it is not of a function."""
         content = read_config(folder)
         if "own" not in content:
             return None
         try:
             own = content["own"]
-            return cls(own["function"], own["arguments"], from_dict(TrainConfig, content["train"]))
+            found = cls(own["function"], own["arguments"], from_dict(TrainConfig, content["train"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunFolderError(f"{folder / 'config.json'} is damaged: {error}.") from error
-
-    def limited(self, options: RunOptions) -> OwnRun:
-        """Change when the run ends."""
         with usage():
-            return replace(self, train=replace(self.train, **options.limits()))
+            return replace(found, train=replace(found.train, **options.limits()))
 
     def run(
         self,

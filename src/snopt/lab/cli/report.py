@@ -32,7 +32,7 @@ def report(
     for path in runs:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist; give a run folder or a parent of some")
-    if not any(True for path in runs for _ in run_folders(path)):
+    if not any(any(run_folders(path)) for path in runs):
         raise ValueError(f"there is no run to report on in {', '.join(map(str, runs))}")
     out = out or Path("report.html" if format == "html" else "report.md")
     print(write_report(runs, out, format).resolve())

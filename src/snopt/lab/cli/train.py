@@ -50,9 +50,7 @@ def train(
     Returns:
         The exit code.
     """
-    if task is None and resume is None:
-        raise UsageError("say what to train: snopt train TASK, for example snopt train digits")
-    choices = (optimizer, horizon_policy, common.scale)
+    choices, own = (optimizer, horizon_policy, common.scale), None
     if resume is not None:
         chosen = (task, lr, seed, out, overwrite, settings, choices, common.set)
         if chosen != (None, None, 0, None, False, False, DEFAULT_CHOICES, ()):
@@ -60,17 +58,16 @@ def train(
                 "--resume takes task and settings from the run folder; besides it give only "
                 "--iterations, --epochs, --until or --max-seconds"
             )
-        own = OwnRun.read(resume)
-        own = own and own.limited(common)
-    elif task is not None and ":" in task:
+        own = OwnRun.read(resume, common)
+    elif task is None:
+        raise UsageError("say what to train: snopt train TASK, for example snopt train digits")
+    elif ":" in task:
         if choices != DEFAULT_CHOICES or settings:
             raise UsageError(
                 f"{task} makes its own optimizer and model: --optimizer, --horizon-policy, "
                 "--scale and --settings are for the tasks of this package"
             )
         own = OwnRun.of(task, seed, lr, common)
-    else:
-        own = None
     how: dict[str, Any] = {"resume": resume is not None, "overwrite": overwrite}
     if own is not None:
         outcome = own.run(resume or out, common, tensorboard=tensorboard, **how)

@@ -4,8 +4,7 @@ from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.build import build
 from snopt.lab.recipes.catalogue import RECIPES, recipe
-from snopt.lab.recipes.compare import compare, schedule
-from snopt.lab.recipes.run import Loaded, experiment_of, load, run
+from snopt.lab.recipes.run import Loaded, compare, experiment_of, load, run, schedule
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.recipes.sweep import SweepConfig, open_study, work
 

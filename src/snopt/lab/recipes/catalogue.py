@@ -22,17 +22,12 @@ from snopt.lab.config import (
     DataConfig,
     Experiment,
     ModelConfig,
-    OptimizerConfig,
     OptimizerName,
     Scale,
     SolverConfig,
 )
-from snopt.lab.optimizers import find
-from snopt.lab.recipes.published import PUBLISHED, optimizer_for
+from snopt.lab.recipes.published import optimizer_for
 from snopt.lab.train import TrainConfig
-
-SGD_IN_THE_PLANE = 0.05
-"""The flows of two_moons and spirals become stiff at the learning rate that suits digits."""
 
 
 @dataclass(frozen=True)
@@ -172,20 +167,12 @@ def recipe(task: str, optimizer: OptimizerName = "snopt", scale: Scale = "cpu") 
         data=setup.data,
         model=setup.model,
         solver=setup.solver,
-        optimizer=_optimizer(task, optimizer),
+        optimizer=optimizer_for(task, optimizer),
         train=replace(setup.train, epochs=epochs),
     )
     if scale == "smoke":
         return _smoke(full)
     return full if scale == "full" or setup.cut is None else shortened(full, setup.cut)
-
-
-def _optimizer(task: str, name: OptimizerName) -> OptimizerConfig:
-    if task in PUBLISHED:
-        return optimizer_for(task, name)
-    entry = find(name)
-    lr = SGD_IN_THE_PLANE if name == "sgd" and task != "digits" else entry.small_lr
-    return OptimizerConfig(name, lr, weight_decay=entry.weight_decay)
 
 
 def _smoke(full: Experiment) -> Experiment:

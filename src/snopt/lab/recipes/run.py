@@ -1,8 +1,8 @@
-"""Run an experiment, and read its run folder."""
+"""Run one experiment or several, and read their run folders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -14,14 +14,14 @@ from snopt.lab.data import Spec
 from snopt.lab.optimizers import unused_settings
 from snopt.lab.recipes.build import build, build_model, build_task
 from snopt.lab.recipes.settings import from_dict
-from snopt.lab.report.read import read_run
+from snopt.lab.report.read import ENDED_WELL, read_run
 from snopt.lab.report.records import number
 from snopt.lab.train import Listener, Outcome, RunFolderError, join, load_checkpoint, train
 from snopt.lab.train.folder import read_config
 
 Anything = TypeVar("Anything")
 
-COMPLETE = ("finished", "target", "budget", "plateau", "diverged")
+COMPLETE = (*ENDED_WELL, "diverged")
 """Statuses of a run that is not resumed."""
 
 
@@ -72,6 +72,53 @@ def rotated(items: Sequence[Anything], turn: int) -> list[Anything]:
     """
     start = turn % len(items)
     return [*items[start:], *items[:start]]
+
+
+def schedule(configs: Sequence[Experiment], seeds: int, out: str | Path) -> list[Run]:
+    """Return the runs of a comparison in order (see :func:`seeded`).
+
+    Args:
+        configs: one experiment per optimizer.
+        seeds: number of seeds, counted from the experiments' own.
+        out: parent of the run folders, ``out/<task>/<optimizer>-seed<k>``.
+
+    Example:
+        >>> from snopt.lab.recipes.catalogue import recipe
+        >>> runs = schedule([recipe("digits", "snopt"), recipe("digits", "adam")], 2, "out")
+        >>> [run.label for run in runs]
+        ['snopt, seed 0', 'adam, seed 0', 'adam, seed 1', 'snopt, seed 1']
+    """
+    return [
+        Run(each, Path(out) / each.task / f"{each.optimizer.name}-seed{each.train.seed}")
+        for _, each in seeded(configs, seeds)
+    ]
+
+
+def compare(runs: Iterable[Run], *, watch: Watch = lambda _: ()) -> list[tuple[Run, Outcome]]:
+    """Run a comparison: resume runs that were stopped, and read those that are complete.
+
+    Args:
+        runs: from :func:`schedule`.
+        watch: makes the listeners of each run.
+
+    Returns:
+        Each run with its outcome. The list ends early if a run was interrupted.
+    """
+    done = []
+    for each in runs:
+        done.append((each, each.finish(watch)))
+        if done[-1][1].status == "interrupted":
+            break
+    return done
+
+
+def troubles(done: Sequence[tuple[Run, Outcome]]) -> list[str]:
+    """Return one line per run that diverged or was interrupted."""
+    return [
+        f"{run.label}: {outcome.status}"
+        for run, outcome in done
+        if outcome.status in ("diverged", "interrupted")
+    ]
 
 
 def run(
@@ -229,15 +276,5 @@ def recorded(config: Experiment, folder: str | Path) -> Outcome | None:
         return None  # If the record is damaged, the checkpoint may not be.
     known = records.split("valid").table(config.metric)[:, 2].tolist()
     best = (max if config.mode == "max" else min)(known, default=None)
-    last = _final(end.get("final"))
-    return Outcome(end["status"], int(iteration), seconds, best, last, folder, "already recorded")
-
-
-def _final(final: object) -> dict[str, dict[str, float]]:
-    """Return the final metrics of an end record, without damaged ones."""
-    splits = final.items() if isinstance(final, dict) else ()
-    return {
-        split: {name: value for name, value in metrics.items() if number(value) is not None}
-        for split, metrics in splits
-        if isinstance(metrics, dict)
-    }
+    last, told = records.final, "already recorded"
+    return Outcome(end["status"], int(iteration), seconds, best, last, folder, told)

@@ -11,6 +11,7 @@ from typing import Any
 from snopt.base.errors import unknown
 from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.report.curves import Quantity, band, table_of
+from snopt.lab.report.groups import Group
 from snopt.lab.report.payload import colors_of, first_quantities
 from snopt.lab.report.pictures import Picture
 from snopt.lab.report.tables import Comparison
@@ -84,15 +85,17 @@ def _curves(comparison: Comparison, colors: dict[str, int]) -> Any:
         return None
     figure = matplotlib().figure.Figure(figsize=(9, 3 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), 2, squeeze=False, sharey="row")
-    for quantity, (left, right) in zip(rows, axes, strict=True):
+    measure = comparison.measure
+    for quantity, pair in zip(rows, axes, strict=True):
+        left = pair[0]
         left.set_ylabel(str(quantity))
-        for axis, x_name, x_text in (
-            (left, "seconds", "seconds of training"),
-            (right, "iteration", "iterations"),
-        ):
-            axis.set_xlabel(x_text)
+        for group in comparison.groups:
+            _draw_group(pair, group, quantity, colors[group.label])
+        for axis, text in zip(pair, ("seconds of training", "iterations"), strict=True):
+            axis.set_xlabel(text)
             clean(axis)
-            _draw_groups(axis, comparison, quantity, x_name, colors)
+            if quantity == measure.quantity and measure.target is not None:
+                axis.axhline(measure.target, color="black", linewidth=0.8, linestyle="--")
         low, high = left.dataLim.intervaly
         if 0 < low < high / 100:  # as on the page
             left.set_yscale("log")
@@ -100,32 +103,29 @@ def _curves(comparison: Comparison, colors: dict[str, int]) -> Any:
             left.yaxis.set_minor_formatter("")
     # matplotlib before 3.10 skips labels with a leading underscore.
     handles = {line.get_gid(): line for row in axes for axis in row for line in axis.get_lines()}
+    labels = [group.label for group in comparison.groups if group.label in handles]
     figure.legend(
-        [handles[label] for label in colors if label in handles],
-        [re.sub("^_", " _", label) for label in colors if label in handles],
+        [handles[label] for label in labels],
+        [re.sub("^_", " _", label) for label in labels],
         loc="outside upper center", ncols=4, frameon=False,
     )  # fmt: skip
     return figure
 
 
-def _draw_groups(
-    axis: Any, comparison: Comparison, quantity: Quantity, x_name: str, colors: dict[str, int]
-) -> None:
-    for group in comparison.groups:
-        joined = band([table_of(run, quantity) for run in group.runs])
-        if joined is None:
-            continue
-        index = colors[group.label]
-        color, style = PALETTE[index % len(PALETTE)], "-" if index < len(PALETTE) else "--"
-        x, line = getattr(joined, x_name), {"color": color, "linewidth": 1.6, "gid": group.label}
-        # Dotted from where a seed has stopped, as on the page.
-        full = int((joined.count == len(group.runs)).sum())
-        axis.plot(x[max(full - 1, 0) :], joined.mean[max(full - 1, 0) :], ":", **line)
+def _draw_group(axes: Sequence[Any], group: Group, quantity: Quantity, index: int) -> None:
+    """Draw one curve with its band, against seconds and against iterations."""
+    joined = band([table_of(run, quantity) for run in group.runs])
+    if joined is None:
+        return
+    color, style = PALETTE[index % len(PALETTE)], "-" if index < len(PALETTE) else "--"
+    line = {"color": color, "linewidth": 1.6, "gid": group.label}
+    # Dotted from where a seed has stopped, as on the page.
+    full = int((joined.count == len(group.runs)).sum())
+    rest = slice(max(full - 1, 0), None)
+    for axis, x in zip(axes, (joined.seconds, joined.iteration), strict=True):
+        axis.plot(x[rest], joined.mean[rest], ":", **line)
         axis.plot(x[:full], joined.mean[:full], style, **line)
         axis.fill_between(x, joined.below, joined.above, color=color, alpha=0.16, linewidth=0)
-    target = comparison.measure.target
-    if quantity == comparison.measure.quantity and target is not None:
-        axis.axhline(target, color="black", linewidth=0.8, linestyle="--")
 
 
 def _pictures(comparison: Comparison) -> Any:

@@ -44,7 +44,7 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Group]]:
     """
     by_name: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        if run.state != "no run":
+        if run.is_run:
             by_name.setdefault(run.task, {}).setdefault(run.optimizer, []).append(run)
     return {
         task: [

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
 
 from snopt.lab.report import tables
+from snopt.lab.report.figures import write_figures
 from snopt.lab.report.read import Run
-from snopt.lab.report.tables import Comparison, Marked
+from snopt.lab.report.tables import Marked
 from snopt.lab.table import Cell, Table
 
 
 def build_markdown(
     runs: Sequence[Run],
-    comparisons: Sequence[Comparison],
     title: str,
-    figures: Mapping[str, Sequence[str]],
+    folder: Path,
+    *,
+    baseline: str | None = None,
+    target: float | None = None,
 ) -> str:
-    """Return the report as Markdown; ``figures`` are paths by task, relative to the report."""
+    """Return the report as Markdown, and draw its figures into ``folder``, which is next to it.
+
+    The other arguments are those of :func:`snopt.lab.report.html.build_html`.
+    """
+    comparisons = tables.compare(runs, baseline=baseline, target=target)
+    figures: dict[str, list[Path]] = {}
+    missing = []
+    try:
+        figures = write_figures(comparisons, folder)
+    except ImportError as error:  # the tables are useful without the figures
+        missing = [f"No figures: {error}."]
     parts = [f"# {plain(title)}"]
     problems = tables.problems_table(runs)
     if problems is not None:
@@ -25,16 +40,15 @@ def build_markdown(
     for comparison in comparisons:
         table = tables.summary_table(comparison)
         parts += [f"## {plain(comparison.task)}", plain(tables.headline(comparison))]
-        parts += [
-            f"![{plain(comparison.task)}]({path})" for path in figures.get(comparison.task, [])
-        ]
+        for path in figures.get(comparison.task, []):
+            parts.append(f"![{plain(comparison.task)}]({quote(f'{folder.name}/{path.name}')})")
         parts += [markdown_table(table), plain(table.caption)]
     if comparisons:
         parts += ["## Runs", markdown_table(tables.runs_table(comparisons))]
     commands = dict.fromkeys(run.command for run in runs if run.command)
     if commands:
         parts += ["## Commands", *(_code(command) for command in commands)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *missing]) + "\n"
 
 
 def plain(text: str) -> str:

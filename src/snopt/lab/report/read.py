@@ -16,6 +16,8 @@ from snopt.lab.report.records import Records, number, parse_records
 
 T = TypeVar("T")
 
+# Statuses of runs that went as planned.
+ENDED_WELL = ("finished", "target", "budget", "plateau")
 # A folder that holds one of these is a run folder.
 MARKS = ("metrics.jsonl", "config.json")
 
@@ -64,12 +66,10 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Status of the end record, or ``"unfinished"``, ``"no records"`` or ``"no run"``."""
+        """Status of the end record, or else ``"unfinished"`` or ``"no records"``."""
         if self.records.end is not None:
             return str(self.records.end.get("status", "ended"))
-        if len(self.records.steps) or self.records.evals:
-            return "unfinished"
-        return "no records" if self.is_run else "no run"
+        return "unfinished" if len(self.records.steps) or self.records.evals else "no records"
 
     def setting(self, name: str) -> object:
         """Return a setting of the config, or of the experiment in it."""
@@ -163,7 +163,7 @@ def _troubles(run: Run) -> list[str]:
         found.append(f"skipped updates: {len(records.skipped)} ({where})")
     if records.end is None:
         found.append("no end record: the run is still running, or was killed")
-    elif run.state not in ("finished", "target", "budget", "plateau"):
+    elif run.state not in ENDED_WELL:
         message = records.end.get("message")
         found.append(f"{run.state}: {message}" if message else run.state)
     return found

@@ -110,6 +110,13 @@ class Records:
     end: dict[str, Any] | None = None
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def final(self) -> dict[str, dict[str, float]]:
+        """The metrics of the end record by split; empty if there are none."""
+        final = (self.end or {}).get("final")
+        splits = final.items() if isinstance(final, dict) else ()
+        return {split: numbers(found) for split, found in splits if isinstance(found, dict)}
+
     def split(self, name: str) -> Series:
         """Return the records of one split, or of the training steps."""
         return self.steps if name == STEPS else self.evals.get(name, Series())

@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -104,21 +104,20 @@ def measure_of(
     for run in runs:
         recorded.update({split: len(series) for split, series in run.records.evals.items()})
     split = max(recorded, key=lambda name: (recorded[name], name == "valid"), default="valid")
-    tested = any("test" in _finals(run) for run in runs)
+    tested = any("test" in run.records.final for run in runs)
     other = _baseline(groups, baseline)
-    without = Measure(metric, mode, split, "test" if tested else split, None, "", other.label)
-    if target is not None:
-        return replace(without, target=target, origin="as asked")
     wanted = [value for run in runs if (value := _until(run, metric)) is not None]
-    if wanted:
-        return replace(without, target=wanted[0], origin="the target of the training")
-    reached = [value for run in other.runs if (value := best_value(run, without)) is not None]
-    if not reached:
-        return without
-    worst = min(reached) if mode == "max" else max(reached)
-    return replace(
-        without, target=worst, origin=f"the value that every seed of {other.label} reached"
-    )
+    if target is not None:
+        origin = "as asked"
+    elif wanted:
+        target, origin = wanted[0], "the target of the training"
+    else:
+        bests = (_best(run, Quantity(split, metric), mode) for run in other.runs)
+        reached = [best for best in bests if best is not None]
+        target = (min if mode == "max" else max)(reached, default=None)
+        origin = f"the value that every seed of {other.label} reached"
+    final_split = "test" if tested else split
+    return Measure(metric, mode, split, final_split, target, origin, other.label)
 
 
 def _metric_and_mode(runs: list[Run]) -> tuple[str, str]:
@@ -143,15 +142,9 @@ def _until(run: Run, metric: str) -> float | None:
     return number(until[1]) if told else None  # type: ignore[index]
 
 
-def _finals(run: Run) -> dict[str, object]:
-    final = (run.records.end or {}).get("final")
-    return final if isinstance(final, dict) else {}
-
-
 def final_value(run: Run, measure: Measure) -> float | None:
     """Return the metric of the end record, or else of the last evaluation."""
-    final = _finals(run).get(measure.final_split)
-    value = number(final.get(measure.metric)) if isinstance(final, dict) else None
+    value = run.records.final.get(measure.final_split, {}).get(measure.metric)
     if value is not None:
         return value
     return _reduced(run, Quantity(measure.final_split, measure.metric), lambda values: values[-1])
@@ -159,7 +152,11 @@ def final_value(run: Run, measure: Measure) -> float | None:
 
 def best_value(run: Run, measure: Measure) -> float | None:
     """Return the best value of the metric in a run's evaluations."""
-    return _reduced(run, measure.quantity, np.max if measure.mode == "max" else np.min)
+    return _best(run, measure.quantity, measure.mode)
+
+
+def _best(run: Run, quantity: Quantity, mode: str) -> float | None:
+    return _reduced(run, quantity, np.max if mode == "max" else np.min)
 
 
 def time_to_target(run: Run, measure: Measure) -> tuple[float, float] | None:

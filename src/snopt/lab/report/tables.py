@@ -218,7 +218,7 @@ def headline(comparison: Comparison) -> str:
     """
     measure, summaries = comparison.measure, comparison.summaries
     name, what, unit = "seconds to target", f"time to {measure.target_text}", " s"
-    late = [row.group.label for row in summaries if row.whole(name) is None]
+    late = [row.group for row in summaries if row.whole(name) is None]
     timed = len(summaries) - len(late) > 1 and bool(measure.target_text)
     if not timed:
         name, what, unit, late = "final", f"{measure.final_split} {measure.metric}", "", []
@@ -231,7 +231,7 @@ def headline(comparison: Comparison) -> str:
     def told(row: Summary, stat: Stat) -> str:
         return f"{row.group.label} {stat_text(stat)}{unit}"
 
-    missed = _missed([row.group for row in summaries if row.group.label in late])
+    missed = _missed(late)
     if not others:
         return f"{what[0].upper()}{what[1:]}: {told(best, top)}.{missed}"
     rivals = [pair for pair in others if not differ(top, pair[1])]

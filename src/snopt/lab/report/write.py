@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import quote
 
 from snopt.base.errors import unknown
-from snopt.lab.report.figures import write_figures
 from snopt.lab.report.html import build_html
 from snopt.lab.report.markdown import build_markdown
-from snopt.lab.report.read import Run, read_runs
-from snopt.lab.report.tables import Comparison, compare
+from snopt.lab.report.read import read_runs
 
 FORMATS = ("html", "markdown")
 
@@ -57,19 +54,9 @@ def write_report(
     if format == "html":
         text = build_html(runs, title, baseline=baseline, target=target)
     else:
-        text = _markdown(runs, compare(runs, baseline=baseline, target=target), title, out)
+        folder = out.with_name(f"{out.stem}_figures")
+        text = build_markdown(runs, title, folder, baseline=baseline, target=target)
     out.parent.mkdir(parents=True, exist_ok=True)
     # Folder names may not be valid Unicode.
     out.write_bytes(text.encode("utf-8", errors="replace"))
     return out
-
-
-def _markdown(runs: Sequence[Run], comparisons: Sequence[Comparison], title: str, out: Path) -> str:
-    folder = out.with_name(f"{out.stem}_figures")
-    figures, missing = {}, ""
-    try:
-        for task, drawn in write_figures(comparisons, folder).items():
-            figures[task] = [quote(f"{folder.name}/{path.name}") for path in drawn]
-    except ImportError as error:  # the tables are useful without the figures
-        missing = f"\nNo figures: {error}.\n"
-    return build_markdown(runs, comparisons, title, figures) + missing

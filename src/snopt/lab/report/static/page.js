@@ -113,7 +113,13 @@ report.tasks.forEach((task, k) => {
   const stills = task.pictures.filter(({ kind }) => kind !== "paths");
   showPictures(task, films, document.querySelector(`[data-films="${k}"]`));
   showPictures(task, stills, document.querySelector(`[data-pictures="${k}"]`));
-  showPictures(task, task.otherPictures, document.querySelector(`[data-other-pictures="${k}"]`));
+  if (task.otherPictures.length) {
+    const others = element("div", { className: "pictures" });
+    showPictures(task, task.otherPictures, others);
+    document.querySelector(`[data-other-pictures="${k}"]`).append(element("details", {}, [
+      element("summary", { textContent: "Pictures of the other seeds" }), others,
+    ]));
+  }
 });
 if (report.tasks.length) document.querySelector("[data-share]").append(makeShare());
 show();

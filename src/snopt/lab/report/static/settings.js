@@ -10,13 +10,15 @@ function flatten(value, name = "") {
 }
 
 function differences(a, b) {
-  const names = [...new Set([...Object.keys(a), ...Object.keys(b)])];
+  // Every run has a name of its own, `run`, which is no setting.
+  const names = new Set([...Object.keys(a), ...Object.keys(b)]);
+  names.delete("run");
   // A configuration repeats some settings of the experiment in it.
   const repeated = (name) => {
     const outer = name.replace(/^experiment\./, "");
     return outer !== name && a[outer] === a[name] && b[outer] === b[name];
   };
-  return names.filter((name) => a[name] !== b[name] && !repeated(name))
+  return [...names].filter((name) => a[name] !== b[name] && !repeated(name))
     .map((name) => [name, a[name] ?? "–", b[name] ?? "–"]);
 }
 
