@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages import anchors
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
@@ -95,6 +97,20 @@ def test_notebook_that_failed_is_refused(monkeypatch):
     error = {"output_type": "error", "ename": "ValueError", "evalue": "no"}
     with pytest.raises(ValueError, match="the notebook failed: ValueError: no"):
         notebooks.markdown({"cells": [cell("code", "fail()", [error])]}, "some.ipynb")
+
+
+# ------------------------------------------------------------------------- moved pages
+
+
+def test_pages_that_moved_lead_to_pages_that_exist(monkeypatch, tmp_path):
+    moved = extension("moved", monkeypatch)
+    moved.on_post_build(types.SimpleNamespace(site_dir=tmp_path))
+    for old, new in moved.MOVED.items():
+        page, _, anchor = new.partition("#")
+        text = (DOCS / page).with_suffix(".md").read_text("utf-8")
+        assert not anchor or anchor in anchors(text), new
+        assert not (DOCS / old).with_suffix(".md").exists(), f"{old} hides a page"
+        assert f'href="{new}"' in (tmp_path / old).read_text("utf-8")
 
 
 # ----------------------------------------------------------------------------- docstrings

@@ -28,7 +28,6 @@ from snopt.lab.paper.curves import clean, legend, ticks
 from snopt.lab.table import markdown
 
 REFRESH_EVERY = 100
-WORKERS = (1, 2, 8, 64)
 PARTS = ("all_reduce", "eigh", "broadcast")
 #: A network that was not measured: 10 Gbit/s, 50 microseconds a message.
 ETHERNET = Link(50e-6, 1.25e9)
@@ -159,17 +158,6 @@ def check_table(found: dict[str, Any]) -> str:
     return markdown(["model", "plain", "refresh", *(f"`{name}`" for name in PARTS)], rows)
 
 
-def prediction_table(found: dict[str, Any]) -> str:
-    """Tabulate predicted milliseconds as workers are added, each with its own examples."""
-    rows = []
-    for case in CASES:
-        for kind in ("plain", "refresh", "amortised"):
-            for network, machine in networks(fitted(found)).items():
-                guesses = [predicted(found, case, machine, w, w * case.batch) for w in WORKERS]
-                rows.append([case.name, kind, network, *(ms(guess[kind]) for guess in guesses)])
-    return markdown(["model", "iteration", "network", *map(str, WORKERS)], rows)
-
-
 def constants(found: dict[str, Any]) -> str:
     """Tabulate the fitted constants."""
     machine = fitted(found)
@@ -190,7 +178,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "bytes": bytes_table(found),
         "constants": constants(found),
         "check": check_table(found),
-        "prediction": prediction_table(found),
     }
 
 

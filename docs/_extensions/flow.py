@@ -43,6 +43,7 @@ def trained() -> CNF:
         loss = flow.loss(1.5 * batch.x)
         loss.backward()
         optimizer.step()
+    optimizer.eval()  # the average of the weights
     return flow.eval()
 
 
