@@ -29,14 +29,18 @@ class Space:
     scale: Scale
     tasks: tuple[str, ...] = ()
 
-    def among(self, tasks: Iterable[str], few: Iterable[str] = ()) -> list[str]:
+    def among(
+        self, tasks: Iterable[str], cpu: Iterable[str] = (), smoke: Iterable[str] = ()
+    ) -> list[str]:
         """Return the selected ones of an item's data sets.
 
-        If none are selected, items with a list ``few`` use only that one below scale ``full``.
+        If none are selected: those for scale ``cpu``, which are also for ``smoke``, those for
+        ``smoke``, or all.
         """
-        if few and not self.tasks and self.scale != "full":
-            return list(few)
-        return [task for task in tasks if not self.tasks or task in self.tasks]
+        if self.tasks:
+            return [task for task in tasks if task in self.tasks]
+        few = {"cpu": cpu, "smoke": smoke or cpu}
+        return list(few.get(self.scale) or tasks)
 
     def run(self, task: str, arm: str, seed: int) -> Path:
         """Return the folder of a training."""
