@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from snopt.lab.config import Scale
-from snopt.lab.paper.jobs import Job
+from snopt.lab.paper.jobs import Job, Measurement
 from snopt.lab.table import Cell as Cell
 from snopt.lab.table import Table as Table
 
@@ -105,3 +105,20 @@ class Item:
     def origin(self) -> str:
         """Where in the paper it comes from."""
         return ", ".join(self.labels) or "beyond the paper"
+
+
+def measured_item(
+    id: str,
+    labels: tuple[str, ...],
+    title: str,
+    jobs: Callable[[Space], Mapping[Any, Measurement]],
+    result: Callable[[Space, dict[Any, dict[str, Any]]], Result],
+    draw: Draw | None = None,
+    caption: str = "",
+) -> Item:
+    """Create an item whose result is a function of its measurements, by the same keys."""
+
+    def read(space: Space) -> Result:
+        return result(space, {key: job.read() for key, job in jobs(space).items()})
+
+    return Item(id, labels, title, lambda s: list(jobs(s).values()), read, draw, caption=caption)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from snopt.lab.config import Experiment, Scale
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
 from snopt.lab.paper.curves import WIDTH, clean, legend
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.iterations import measure_clocks, measure_iterations
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.names import METHODS, TASKS, color_of
@@ -22,6 +22,8 @@ from snopt.lab.paper.scales import configuration
 from snopt.lab.paper.timing import Times, amortised, ratios
 from snopt.lab.paper.version import COMPILED, LIBRARY, TRAINING
 
+Found: TypeAlias = dict[str, dict[str, Any]]
+"""What was measured, by data set."""
 ROUNDS: dict[Scale, int] = {"smoke": 2, "cpu": 5, "full": 20}
 COMPARED = ("snopt_amortized", "snopt")
 PAPER = "paper's own"
@@ -62,9 +64,8 @@ def complexity_jobs(space: Space) -> dict[str, Measurement]:
     return measurements(space, "complexity", tasks_of(space), measure_iterations, rounds)
 
 
-def result(space: Space) -> Result:
+def result(space: Space, found: Found) -> Result:
     """Collect seconds and megabytes, and their ratios to Adam's."""
-    found = {task: job.read() for task, job in complexity_jobs(space).items()}
     seconds: dict[str, Times] = {task: {} for task in found}
     for task, each in found.items():
         for name, of in each["seconds"].items():
@@ -145,11 +146,11 @@ def draw(figure: Any, found: Result) -> None:
     legend(figure, 3)
 
 
-COMPLEXITY = Item(
+COMPLEXITY = measured_item(
     "complexity",
     ("fig:complexity", "table:runtime", "table:memory"),
     "Seconds and memory of an iteration",
-    lambda space: list(complexity_jobs(space).values()),
+    complexity_jobs,
     result,
     draw,
     caption="Cost of an iteration of SNOpt over that of Adam (dashed: equal).",
@@ -167,15 +168,14 @@ def clock_jobs(space: Space) -> dict[str, Measurement]:
     return measurements(space, "clocks", tasks, measure_clocks, 4 * ROUNDS[space.scale])
 
 
-def clocks(space: Space) -> Result:
+def clocks(space: Space, found: Found) -> Result:
     """Compare ratios to Adam's by both clocks."""
     rows: list[list[Cell]] = []
     worst, loads = 0.0, []
-    for task, job in clock_jobs(space).items():
-        found = job.read()
-        loads.append(f"{found['load']:.1f}")
+    for task, each in found.items():
+        loads.append(f"{each['load']:.1f}")
         for name in OPTIMIZERS[1:]:
-            cpu, wall = (median(ratios(found[c], name, "adam")) for c in ("cpu", "wall"))
+            cpu, wall = (median(ratios(each[c], name, "adam")) for c in ("cpu", "wall"))
             worst = max(worst, abs(cpu / wall - 1))
             cells = [f"{cpu:.3f}", f"{wall:.3f}", f"{100 * (cpu / wall - 1):+.1f} %"]
             rows.append([TASKS[task], METHODS[name], *cells])
@@ -190,10 +190,4 @@ def clocks(space: Space) -> Result:
     return Result([Table("Ten iterations by two clocks.", columns, rows)], notes)
 
 
-CLOCKS = Item(
-    "clocks",
-    (),
-    "CPU seconds and wall seconds",
-    lambda space: list(clock_jobs(space).values()),
-    clocks,
-)
+CLOCKS = measured_item("clocks", (), "CPU seconds and wall seconds", clock_jobs, clocks)

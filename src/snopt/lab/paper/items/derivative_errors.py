@@ -14,7 +14,7 @@ from snopt.lab.data import DataNotFound, load
 from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.curves import clean, grid, legend, ticks
 from snopt.lab.paper.derivatives import CONTENDERS, PRODUCTS, fine_truth, measure_errors, truth
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import CASES, Problem, conv, image, mlp
 from snopt.lab.paper.published import published
@@ -90,14 +90,13 @@ def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
     return made
 
 
-def result(space: Space) -> Result:
+def result(space: Space, found: dict[tuple[str, str], dict[str, Any]]) -> Result:
     """Collect the errors, beside the paper's."""
     solvers = list(GRADES[space.scale])
     curves: dict[str, Any] = {}
-    for (title, method), job in measurements(space).items():
-        found = job.read()
-        lines = curves.setdefault(f"{title}, m={found['m']}, n={found['n']}", {})
-        for contender, points in found["methods"][method].items():
+    for (title, method), each in found.items():
+        lines = curves.setdefault(f"{title}, m={each['m']}, n={each['n']}", {})
+        for contender, points in each["methods"][method].items():
             errors = [[point["grade"], point["error"]] for point in points]
             lines.setdefault(contender, {})[method] = errors
     rows: list[list[Cell]] = [
@@ -170,11 +169,11 @@ def draw(figure: Any, found: Result) -> None:
     legend(figure, 3, "lower")
 
 
-DERIVATIVE_ERRORS = Item(
+DERIVATIVE_ERRORS = measured_item(
     "adj2-error",
     ("table:adj2-error",),
     "Errors of first and second derivatives",
-    lambda space: list(measurements(space).values()),
+    measurements,
     result,
     draw,
     caption="Relative errors by step size or tolerance, one row per field: lower is better. "

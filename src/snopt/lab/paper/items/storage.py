@@ -10,7 +10,7 @@ from snopt.lab.config import Scale
 from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.curves import clean, end_labels, grid, ticks
 from snopt.lab.paper.growth import AXES, METHODS, PAPER, Size, slope
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.peak import peak_megabytes
 from snopt.lab.paper.published import published
@@ -50,11 +50,14 @@ def measure(axis: str, sizes: Mapping[str, list[Size]]) -> dict[str, Any]:
     }
 
 
-def measurement(space: Space, axis: str) -> Measurement:
-    """Return the job of one axis."""
-    sizes = sizes_of(axis, space.scale)
-    folder = space.measurement(f"memory-comp-{axis}")
-    return Measurement(folder, partial(measure, axis, sizes), sizes, CODE)
+def measurements(space: Space) -> dict[str, Measurement]:
+    """Return a job per axis."""
+    made = {}
+    for axis in GROWING:
+        sizes = sizes_of(axis, space.scale)
+        folder = space.measurement(f"memory-comp-{axis}")
+        made[axis] = Measurement(folder, partial(measure, axis, sizes), sizes, CODE)
+    return made
 
 
 def exponent(points: list[dict[str, float]]) -> float:
@@ -62,10 +65,9 @@ def exponent(points: list[dict[str, float]]) -> float:
     return slope([p["x"] for p in points], [p["megabytes"] for p in points])
 
 
-def result(space: Space) -> Result:
+def result(space: Space, curves: dict[str, Any]) -> Result:
     """Fit the exponents."""
     paper = published("table:memory-comp")
-    curves = {axis: measurement(space, axis).read() for axis in GROWING}
     rows: list[list[Cell]] = []
     for method, row in ROWS.items():
         cells: list[Cell] = []
@@ -108,11 +110,11 @@ def draw(figure: Any, found: Result) -> None:
         end_labels(panel, ends, [name for name in ends if name.startswith("SNOpt")])
 
 
-STORAGE = Item(
+STORAGE = measured_item(
     "memory-comp",
     ("table:memory-comp",),
     "Growth of storage",
-    lambda space: [measurement(space, axis) for axis in GROWING],
+    measurements,
     result,
     draw,
     caption="Peak memory of the backward pass; the number beside a name is the slope, that is the "

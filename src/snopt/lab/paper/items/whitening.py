@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from snopt.adjoint import UniformGrid, odeint
 from snopt.lab.config import Scale
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import DTYPE, TIMES, SmallMLP
 
@@ -180,17 +180,17 @@ def measure(dim: int, width: int, batch: int) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def measurement(space: Space) -> Measurement:
+def measurements(space: Space) -> dict[str, Measurement]:
     """Return the job."""
-    size = SIZES[space.scale]
-    return Measurement(space.measurement("whiten"), partial(measure, *size), size, CODE)
+    size, folder = SIZES[space.scale], space.measurement("whiten")
+    return {"whiten": Measurement(folder, partial(measure, *size), size, CODE)}
 
 
-def result(space: Space) -> Result:
+def result(space: Space, found: dict[str, Any]) -> Result:
     """Tabulate both networks side by side."""
     rows: list[list[Cell]] = []
     updates: list[list[Cell]] = []
-    for row in measurement(space).read()["rows"]:
+    for row in found["whiten"]["rows"]:
         where = [LABELS[row["labels"]], row["layer"]]
         updates.append([*where, f"{row['difference']:.1e}"])
         for kind in ("inputs", "derivatives"):
@@ -216,10 +216,6 @@ def result(space: Space) -> Result:
     return Result(tables, notes)
 
 
-WHITENING = Item(
-    "whiten",
-    ("coro:4",),
-    "Corollary 4: the preconditioned Neural ODE",
-    lambda space: [measurement(space)],
-    result,
+WHITENING = measured_item(
+    "whiten", ("coro:4",), "Corollary 4: the preconditioned Neural ODE", measurements, result
 )
