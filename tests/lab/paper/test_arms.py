@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from snopt.lab.paper import Space
-from snopt.lab.paper.arms import Arm
+from snopt.lab.paper.arms import COLUMNS, Arm
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import configuration
 from snopt.lab.recipes.build import build_task
@@ -19,14 +19,14 @@ from snopt.lab.train.step import evaluate
     ("found", "text"),
     [
         (Stat(0.5, 0.01, 3), "50.00 ± 1.00"),
-        (Stat(0.5, 0.0, 1), "50.00 (1 of 3)"),
+        (Stat(0.5, 0.0, 1), "50.00 (1 of 3 seeds)"),
         (None, "-"),
     ],
 )
 def test_a_mean_over_fewer_seeds_than_were_run_says_so(monkeypatch, found, text):
     monkeypatch.setattr(Arm, "finals", found)
     arm = Arm(Space(Path(), "cpu"), "adam", configuration("mnist", "adam", "cpu"))
-    assert arm.finals_text() == text
+    assert COLUMNS["test"](arm) == COLUMNS["test accuracy, %"](arm) == text
 
 
 def test_at_scale_cpu_the_best_model_by_validation_is_tested(tmp_path):

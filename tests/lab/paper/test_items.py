@@ -129,15 +129,19 @@ def test_a_long_table_is_folded_on_the_page_and_a_grid_left_out(tmp_path):
     (tmp_path / "results").mkdir()
     for name, count in (("batch", 40), ("mali", 3), ("hyper", 3)):
         table = Table(f"Table of {name}.", ["a", "b"], [["x", "y"]] * count)
-        write_result(ITEMS[name], space, Result([table]))
+        write_result(ITEMS[name], space, Result([table], ["Said once.", f"On {name}."]))
         made = space.output(name)
         (made / "result.json").rename(tmp_path / "results" / f"{name}.json")
     write_page(space, page)
     text = page.read_text()
-    assert text.count("<details") == 1
+    assert text.count("<details") == text.count("</details>") == 1
     assert "<summary>Table of batch.</summary>" in text
     assert "Table of mali." in text
     assert "Table of hyper." not in text
+    # Notes are folded with their table, and not repeated.
+    assert text.index("On batch.") < text.index("</details>") < text.index("On mali.")
+    assert text.count("Said once.") == 1
+    assert "Said once." in (space.output("mali") / "table.md").read_text()
     assert "<details" not in (space.output("batch") / "table.md").read_text()
 
 

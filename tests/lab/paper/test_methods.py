@@ -7,8 +7,7 @@ from snopt.lab.paper.headline import (
     budget_of,
     counts,
     headline,
-    not_run,
-    rising,
+    remarks,
     target_of,
     until,
     verdict,
@@ -108,11 +107,17 @@ def test_the_headline_has_a_row_per_data_set_with_runs_and_says_what_is_partial(
     assert circle == [
         "Circle, nats", "1.00 (1 of 3 seeds)", "-", "0.90 (1 of 3 seeds)", "4; Adam 4",
     ]  # fmt: skip
-    assert not_run(compared()).startswith("Not run yet: SVHN, CIFAR10")
-    assert "Gas" in not_run(compared())
-    assert rising(compared()).endswith("on: MNIST (Adam), Circle (Adam).")
-    assert rising({"MNIST": {"Adam": arm([0.1, 0.9, 0.9, 0.9])}}).endswith("on: none.")
-    assert "Circle" not in not_run(compared())
+
+
+def test_remarks_are_on_rivals_that_still_improve_what_is_missing_and_parts_of_data():
+    rising, missing = remarks(compared(), parts=True)
+    assert rising.endswith("improving at the end on: MNIST (Adam), Circle (Adam).")
+    assert missing == "Not run yet: SVHN, CIFAR10, SpoAD, ArtWR, CharT, Gas, Miniboone."
+    flat = {"SVHN": {"Adam": arm([0.1, 0.9, 0.9, 0.9])}}
+    assert [text.partition(":")[0] for text in remarks(flat, parts=True)] == [
+        "Not run yet", "Parts of data",
+    ]  # fmt: skip
+    assert len(remarks(flat, parts=False)) == 1
 
 
 def test_a_small_difference_is_not_bold():

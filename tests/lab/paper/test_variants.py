@@ -7,7 +7,7 @@ import torch
 
 from snopt.adjoint import odeint
 from snopt.lab.data import Spec
-from snopt.lab.paper.items.variants import IADAMS
+from snopt.lab.paper.items.variants import implicit_adams
 from snopt.lab.paper.scales import configuration
 from snopt.lab.recipes.build import build_model
 
@@ -26,7 +26,7 @@ def test_implicit_adams_is_run_and_not_one_step_of_its_starting_method(scale, st
         return made
 
     monkeypatch.setattr(AdamsBashforthMoulton, "_step_func", watched)
-    config = IADAMS.change(configuration("mnist", "adam", scale))
+    config = implicit_adams(configuration("mnist", "adam", scale))
     config = replace(config, model=replace(config.model, width=4))
     model = build_model(config.model, config.solver, IMAGE)
     x0 = model.stem(torch.randn(3, 1, 28, 28)).detach()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from snopt.lab.config import Experiment, OptimizerName
@@ -59,10 +58,6 @@ class Arm:
         """Number of seeds, from 0."""
         return FEW_SEEDS if self.few and self.space.scale == "cpu" else SEEDS[self.space.scale]
 
-    def folder(self, seed: int) -> Path:
-        """Return the run folder of one seed."""
-        return self.space.run(self.config.task, self.name, seed)
-
     @cached_property
     def jobs(self) -> list[Training]:
         """The trainings that are done, successfully or not."""
@@ -78,51 +73,32 @@ class Arm:
         return curve(self.runs, split, name)
 
     @cached_property
-    def compact(self) -> dict[str, Any]:
-        """Settings, and for every run that is done its validation curve and test metric."""
-        config, settings = self.config, self.config.optimizer
-        runs = []
-        for job, run in zip(self.jobs, self.runs, strict=True):
-            iteration, seconds, valid = thinned(cpu_table(run, "valid", config.metric))
-            runs.append(
-                {
-                    "seed": job.config.train.seed,
-                    "stamp": job.stamp,
-                    "status": failure(job.folder) or run.state,
-                    "test": _tested(job),
-                    "iteration": iteration,
-                    "seconds": seconds,
-                    "valid": valid,
-                }
-            )
-        return {
-            "metric": config.metric,
-            "mode": config.mode,
-            "rate": settings.lr,
-            "schedule": "constant" if settings.cosine is None else "cosine",
-            "updates": config.train.iterations,
-            "seeds": self.seeds,
-            "runs": runs,
-        }
-
-    @cached_property
     def finals(self) -> Stat | None:
         """The test metric of the best model by validation (``cpu``) or of the last one."""
         return stat(map(_tested, self.jobs))
-
-    def finals_text(self) -> str:
-        """Format the test metric, with the number of seeds unless all finished."""
-        found = self.finals
-        text = metric_text(found, self.config.metric)
-        if found is None or found.count == self.seeds:
-            return text
-        return f"{text} ({found.count} of {self.seeds})"
 
     @property
     def cpu_seconds(self) -> list[float]:
         """The CPU seconds of each training."""
         tables = [run.records.steps.table("cpu_seconds") for run in self.runs]
         return [float(table[-1, 2]) for table in tables if len(table)]
+
+    @cached_property
+    def compact(self) -> dict[str, Any]:
+        """The metric, and for every run that is done its validation curve and test metric."""
+        config, runs = self.config, []
+        for job, run in zip(self.jobs, self.runs, strict=True):
+            along = thinned(cpu_table(run, "valid", config.metric))
+            runs.append(
+                {
+                    "seed": job.config.train.seed,
+                    "stamp": job.stamp,
+                    "status": failure(job.folder) or run.state,
+                    "test": _tested(job),
+                    **dict(zip(("iteration", "seconds", "valid"), along, strict=True)),
+                }
+            )
+        return {"metric": config.metric, "mode": config.mode, "seeds": self.seeds, "runs": runs}
 
 
 def _tested(job: Training) -> float | None:
@@ -132,18 +108,9 @@ def _tested(job: Training) -> float | None:
     return (job.best() or outcome.last.get("test", {})).get(job.config.metric)
 
 
-ArmsOf: TypeAlias = Callable[[Space, str], list[Arm]]
-"""The arms of a data set."""
-TasksOf: TypeAlias = Callable[[Space], list[str]]
-Column: TypeAlias = Callable[[Arm], Cell]
-Columns: TypeAlias = Mapping[str, Column | None]
-"""Cells by name of the column; None for one of ``COLUMNS``."""
-
-
 def tasks_of(space: Space) -> list[str]:
     """Return the selected data sets, in the paper's order."""
-    wanted = space.tasks or (SMOKE_TASKS if space.scale == "smoke" else TASKS)
-    return [task for task in TASKS if task in wanted]
+    return space.among(TASKS, smoke=SMOKE_TASKS)
 
 
 def missing(methods: Iterable[str]) -> list[str]:
@@ -163,12 +130,6 @@ def methods_of(space: Space) -> list[str]:
     """Return the installed methods of the main comparison."""
     wanted = RIVALS if space.scale == "cpu" else OPTIMIZERS
     return [name for name in wanted if name not in missing(wanted)]
-
-
-def searched(space: Space) -> list[OptimizerName]:
-    """Return the optimizers whose learning rate is searched for the main comparison."""
-    names = methods_of(space)
-    return ["snopt" if n == TUNED else n for n in names if n != "snopt" or TUNED not in names]
 
 
 def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> list[Arm]:
@@ -204,11 +165,13 @@ def main_arms(space: Space, task: str) -> list[Arm]:
 def trainings(arms: Sequence[Arm]) -> list[Training]:
     """Return the runs of arms, interleaved so that drifts of the machine affect all arms alike."""
     configs = [replace(a.config, train=replace(a.config.train, seed=0)) for a in arms]
-    return [
-        Training(config, arms[place].folder(config.train.seed), ready=not arms[place].tuning)
-        for place, config in seeded(configs, max(arm.seeds for arm in arms))
-        if config.train.seed < arms[place].seeds
-    ]
+    made = []
+    for place, config in seeded(configs, max(arm.seeds for arm in arms)):
+        arm, seed = arms[place], config.train.seed
+        if seed < arm.seeds:
+            folder = arm.space.run(config.task, arm.name, seed)
+            made.append(Training(config, folder, ready=not arm.tuning))
+    return made
 
 
 def arm_jobs(arms: Sequence[Arm]) -> list[Job]:
@@ -218,44 +181,55 @@ def arm_jobs(arms: Sequence[Arm]) -> list[Job]:
 
 # -------------------------------------------------------------------------------------- tables
 
+Column: TypeAlias = Callable[[Arm], Cell]
+Columns: TypeAlias = Sequence[str | tuple[str, Column]]
+"""Names of ``COLUMNS``, and further columns with their names."""
+
+
+def _tested_text(arm: Arm) -> str:
+    return metric_text(arm.finals, arm.config.metric, arm.seeds)
+
+
 COLUMNS: dict[str, Column] = {
     "data set": lambda arm: TASKS[arm.config.task],
     "method": lambda arm: arm.title,
     "rate": lambda arm: f"{arm.config.optimizer.lr:g}",
     "schedule": lambda arm: "constant" if arm.config.optimizer.cosine is None else "cosine",
     "iterations": lambda arm: arm.config.train.iterations,
-    "test": Arm.finals_text,
-    "test accuracy, %": Arm.finals_text,
+    "test": _tested_text,
+    "test accuracy, %": _tested_text,
     "seconds per iteration": lambda arm: mean_of(map(seconds_per_iteration, arm.runs)),
     "CPU seconds": lambda arm: mean_of(arm.cpu_seconds),
 }
 """Columns of several tables."""
 
 
-def arm_table(caption: str, arms: Iterable[Arm], columns: Columns) -> Table:
-    """Build a table with one row per arm."""
-    makers = [COLUMNS[name] if make is None else make for name, make in columns.items()]
-    return Table(caption, list(columns), [[make(arm) for make in makers] for arm in arms])
-
-
-def beside(label: str) -> Columns:
+def beside(label: str) -> tuple[str, Column]:
     """Return a column with the values of one of the paper's tables."""
     paper = published(label)
-    return {f"paper, Table {paper.number}": lambda arm: paper.text(arm.row, arm.config.task)}
+    return f"paper, Table {paper.number}", lambda arm: paper.text(arm.row, arm.config.task)
+
+
+def arm_table(caption: str, arms: Iterable[Arm], columns: Columns) -> Table:
+    """Build a table with one row per arm."""
+    named = [(each, COLUMNS[each]) if isinstance(each, str) else each for each in columns]
+    rows = [[make(arm) for _, make in named] for arm in arms]
+    return Table(caption, [name for name, _ in named], rows)
 
 
 def arm_item(
     id: str,
     labels: tuple[str, ...],
     title: str,
-    tasks: TasksOf,
-    arms_of: ArmsOf,
-    tables: Mapping[str, Columns | Callable[[list[Arm]], Columns]],
+    tasks: Callable[[Space], list[str]],
+    arms_of: Callable[[Space, str], list[Arm]],
+    about: str,
+    columns: Columns | Callable[[list[Arm]], Columns],
     *,
     notes: Callable[[Space], Sequence[str]] = lambda space: (),
     fewer: int = 1,
+    panel: Callable[[Arm], str] = lambda arm: TASKS[arm.config.task],
     of_arm: Callable[[Arm], Any] | None = None,
-    curves: Callable[[Space], dict[str, Any]] | None = None,
     draw: Draw | None = None,
     caption: str = "",
 ) -> Item:
@@ -267,11 +241,12 @@ def arm_item(
         title: what it shows.
         tasks: the data sets.
         arms_of: the arms of a data set.
-        tables: columns by caption, or a function that makes them from the arms of a data set.
+        about: caption of the table.
+        columns: of the table, or a function that makes them from the arms of a data set.
         notes: notes beside those on the scale.
         fewer: how many times fewer updates its arms make at scale ``cpu``, for the notes.
-        of_arm: the figure's numbers of one arm, collected by data set and title.
-        curves: the figure's numbers, in place of ``of_arm``.
+        panel: the panel of the figure that an arm belongs to, by default that of its data set.
+        of_arm: the figure's numbers of one arm, collected by panel and title.
         draw: draws them.
         caption: how to read the figure.
     """
@@ -280,19 +255,20 @@ def arm_item(
         by_cost = sorted(tasks(space), key=list(CUTS).index)
         return [job for task in by_cost for job in arm_jobs(arms_of(space, task))]
 
+    def table(arms: list[Arm]) -> Table:
+        return arm_table(about, arms, columns(arms) if callable(columns) else columns)
+
     def result(space: Space) -> Result:
         every = {task: arms_of(space, task) for task in tasks(space)}
-        by_task = {task: of for task, of in every.items() if any(arm.jobs for arm in of)}
-        made = []
-        for caption, columns in tables.items():
-            make = columns if callable(columns) else lambda arms, columns=columns: columns
-            rows = [r for of in by_task.values() for r in arm_table("", of, make(of)).rows]
-            made.append(Table(caption, list(make([])), rows))
-        found = curves(space) if curves else {}
-        if of_arm is not None:
-            found = {TASKS[t]: {a.title: of_arm(a) for a in of} for t, of in by_task.items()}
-        seeds = {arm.seeds for of in by_task.values() for arm in of}
-        few = [f"{n} seeds instead of {SEEDS[space.scale]}." for n in seeds - {SEEDS[space.scale]}]
-        return Result(made, [*notes(space), *few, *cut_notes(by_task, space.scale, fewer)], found)
+        by_task = {task: arms for task, arms in every.items() if any(arm.jobs for arm in arms)}
+        rows = [row for arms in by_task.values() for row in table(arms).rows]
+        curves: dict[str, Any] = {}
+        for arm in (arm for arms in by_task.values() for arm in arms if of_arm):
+            curves.setdefault(panel(arm), {})[arm.title] = of_arm and of_arm(arm)
+        usual = SEEDS[space.scale]
+        seeds = {arm.seeds for arms in by_task.values() for arm in arms} - {usual}
+        few = [f"{count} seeds instead of {usual}." for count in seeds]
+        said = [*notes(space), *few, *cut_notes(by_task, space.scale, fewer)]
+        return Result([replace(table([]), rows=rows)], said, curves)
 
     return Item(id, labels, title, jobs, result, draw, caption=caption, partial=True)

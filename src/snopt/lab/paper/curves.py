@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from snopt.lab.paper.names import color_of, line_of
+from snopt.lab.paper.names import METHODS, TUNED, color_of
 from snopt.lab.report import figures
 from snopt.lab.report.curves import band
 from snopt.lab.report.read import Run
@@ -16,6 +16,7 @@ from snopt.lab.report.records import evenly
 
 Curve: TypeAlias = dict[str, list[float]]
 """``iteration``, ``seconds``, ``mean``, ``sd``, ``below`` and ``above``, of equal length."""
+Mode: TypeAlias = Literal["max", "min"]
 
 POINTS = 60
 """Points of a curve at most."""
@@ -72,7 +73,7 @@ def _medians(table: Any) -> Any:
     return np.array([np.median(part, axis=0) for part in parts])
 
 
-def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
+def last_gain(values: Sequence[float], mode: Mode) -> float:
     """Return what the last quarter of a curve adds to its best value, as a share of the whole gain.
 
     The whole gain is from the first value to the best one. The same rule serves accuracies and
@@ -89,6 +90,19 @@ def last_gain(values: Sequence[float], mode: Literal["max", "min"]) -> float:
     return (whole - earlier) / whole if whole > 0 else 0.0
 
 
+def best_rival(found: Mapping[str, Curve | None], mode: Mode) -> str | None:
+    """Return the method whose mean has the best value, SNOpt's aside; None if there is none."""
+    best = max if mode == "max" else min
+    rivals = {n: best(c["mean"]) for n, c in found.items() if c and not n.startswith("SNOpt")}
+    return best(rivals, key=rivals.__getitem__, default=None)
+
+
+# ------------------------------------------------------------------------------------- figures
+
+WIDTH = 9.0
+"""Inches of a figure. Pages show it about 800 pixels wide, where 9 points are 11 pixels."""
+
+
 def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:
     """Label an axis, draw a light grid and remove the upper and right border."""
     axis.set(xlabel=x, ylabel=y)
@@ -96,10 +110,15 @@ def clean(axis: Any, x: str = "", y: str = "", title: str = "") -> None:
     figures.clean(axis)
 
 
-def panels(figure: Any, names: Collection[str], width: float) -> Any:
-    """Return a row of panels, one per name."""
-    figure.set_size_inches(width * len(names), 3.2)
-    return figure.subplots(1, len(names), squeeze=False)[0]
+def grid(figure: Any, count: int, columns: int = 3, height: float = 2.3, blocks: int = 1) -> Any:
+    """Return panels in rows across the page, block by block: an array (blocks, count)."""
+    columns = max(min(count, columns), 1)
+    rows = max(-(-count // columns), 1)
+    figure.set_size_inches(WIDTH, height * rows * blocks)
+    axes = figure.subplots(blocks * rows, columns, squeeze=False).reshape(blocks, -1)
+    for axis in axes[:, count:].flatten():
+        axis.set_visible(False)
+    return axes[:, :count]
 
 
 def ticks(axis: Any, values: Iterable[float], texts: Iterable[str] | None = None) -> None:
@@ -116,54 +135,64 @@ def legend(figure: Any, columns: int, where: str = "upper") -> None:
     figure.legend(handles, labels, loc=place, ncols=columns, frameon=False)
 
 
-def bars(
-    axis: Any, groups: Mapping[str, Mapping[str, float | None]], colors: Mapping[str, str]
-) -> None:
-    """Draw a bar per name in each group, in the order of the colours."""
-    names = [name for name in colors if any(name in group for group in groups.values())]
-    width = 0.8 / max(len(names), 1)
-    for k, name in enumerate(names):
-        places = [i + (k - (len(names) - 1) / 2) * width for i in range(len(groups))]
-        heights = [group.get(name) for group in groups.values()]
-        known = [np.nan if height is None else height for height in heights]
-        axis.bar(places, known, width, color=colors[name], label=name)
-    axis.set_xticks(range(len(groups)), list(groups))
-
-
 def lines(
     axis: Any,
     found: Mapping[str, Curve | None],
     x: str,
     colors: Mapping[str, str] = MappingProxyType({}),
+    strong: Collection[str | None] | None = None,
+    **style: Any,
 ) -> None:
     """Draw curves over ``x`` with their bands, and their names at the ends.
 
-    ``colors`` are for names that are not methods with a colour of their own.
+    Args:
+        axis: the panel.
+        found: curves by name.
+        x: the key of the curves' x.
+        colors: colours of names that are not methods with a colour of their own.
+        strong: names to emphasise, all by default; the others are pale, thin and without a band.
+        style: further properties of the lines.
     """
     ends = {}
     for name, each in found.items():
-        if each is not None:
-            color = colors.get(name) or color_of(name)
-            axis.plot(each[x], each["mean"], color=color, label=name, **line_of(name))
+        if each is None:
+            continue
+        loud = strong is None or name in strong
+        color = colors.get(name) or color_of(name)
+        width = 2.2 if name == METHODS["snopt"] or (strong and loud) else 1.2
+        look = {"linestyle": "--" if name == METHODS[TUNED] else "-", "linewidth": width, **style}
+        if not loud:
+            look |= {"alpha": 0.45, "linewidth": 1.0}
+        axis.plot(each[x], each["mean"], color=color, label=name, zorder=3 if loud else 2, **look)
+        if loud and "below" in each:
             edges = each["below"], each["above"]
             axis.fill_between(each[x], *edges, color=color, alpha=0.16, linewidth=0)
-            ends[name] = (each[x][-1], each["mean"][-1], color)
-    end_labels(axis, ends)
+        ends[name] = (each[x][-1], each["mean"][-1], color)
+    end_labels(axis, ends, strong)
 
 
-def focus(axis: Any, curves: Sequence[Sequence[float]], mode: Literal["max", "min"]) -> None:
+def focus(axis: Any, curves: Sequence[Sequence[float]], mode: Mode, *, log: bool = False) -> None:
     """Choose limits of y that show the ends of curves, and clip starts, spikes and stragglers."""
+    if log := log and min(map(min, curves)) > 0:
+        axis.set_yscale("log")
     sign = 1 if mode == "max" else -1
-    starts = sorted(sign * values[len(values) // 5] for values in curves)
-    low, high = starts[len(starts) // 4], max(sign * v for values in curves for v in values)
+    scaled = [sign * (np.log10(values) if log else np.array(values)) for values in curves]
+    starts = sorted(values[len(values) // 5] for values in scaled)
+    low, high = starts[len(starts) // 4], max(values.max() for values in scaled)
     margin = 0.06 * (high - low) or 1.0
-    axis.set_ylim(*sorted((sign * (low - margin), sign * (high + margin))))
+    limits = np.array(sorted((sign * (low - margin), sign * (high + margin))))
+    axis.set_ylim(*(10**limits if log else limits))
 
 
-def end_labels(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
+def end_labels(
+    axis: Any,
+    ends: Mapping[str, tuple[float, float, str]],
+    strong: Collection[str | None] | None = None,
+) -> None:
     """Write names beside the ends of their lines, to the right of a panel and apart.
 
-    ``ends`` are x, y and colour by name. The limits of the axis are final from here on.
+    ``ends`` are x, y and colour by name; names in ``strong`` are bold and the others pale. The
+    limits of the axis are final from here on.
     """
     axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())
     to_axes = axis.transScale + axis.transLimits
@@ -177,7 +206,8 @@ def end_labels(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
     for k in reversed(range(len(heights))):  # from the top down, if they went beyond it
         heights[k] = min(heights[k], heights[k + 1] - gap if k + 1 < len(heights) else 1.0)
     for name, height in zip(names, heights, strict=True):
-        color = ends[name][2]
+        color, loud = ends[name][2], strong is None or name in strong
+        leader = {"arrowstyle": "-", "color": color, "shrinkA": 1, "shrinkB": 0}
         axis.annotate(
             name,
             xy=tuple(places[name]),
@@ -185,14 +215,9 @@ def end_labels(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
             xytext=(1.04, height),
             textcoords="axes fraction",
             color=color,
-            fontsize=7.5,
+            fontsize=8,
+            fontweight="bold" if strong and loud else "normal",
+            alpha=1.0 if loud else 0.85,
             va="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": color,
-                "linewidth": 0.5,
-                "shrinkA": 1,
-                "shrinkB": 0,
-                "relpos": (0, 0.5),
-            },
+            arrowprops={**leader, "alpha": 0.5, "linewidth": 0.5, "relpos": (0, 0.5)},
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from snopt.lab.config import Scale
-from snopt.lab.paper.jobs import Job
+from snopt.lab.paper.jobs import Job, Measurement
 from snopt.lab.table import Cell as Cell
 from snopt.lab.table import Table as Table
 
@@ -29,14 +29,18 @@ class Space:
     scale: Scale
     tasks: tuple[str, ...] = ()
 
-    def among(self, tasks: Iterable[str], few: Iterable[str] = ()) -> list[str]:
+    def among(
+        self, tasks: Iterable[str], cpu: Iterable[str] = (), smoke: Iterable[str] = ()
+    ) -> list[str]:
         """Return the selected ones of an item's data sets.
 
-        If none are selected, items with a list ``few`` use only that one below scale ``full``.
+        If none are selected: those for scale ``cpu``, which are also for ``smoke``, those for
+        ``smoke``, or all.
         """
-        if few and not self.tasks and self.scale != "full":
-            return list(few)
-        return [task for task in tasks if not self.tasks or task in self.tasks]
+        if self.tasks:
+            return [task for task in tasks if task in self.tasks]
+        few = {"cpu": cpu, "smoke": smoke or cpu}
+        return list(few.get(self.scale) or tasks)
 
     def run(self, task: str, arm: str, seed: int) -> Path:
         """Return the folder of a training."""
@@ -101,3 +105,20 @@ class Item:
     def origin(self) -> str:
         """Where in the paper it comes from."""
         return ", ".join(self.labels) or "beyond the paper"
+
+
+def measured_item(
+    id: str,
+    labels: tuple[str, ...],
+    title: str,
+    jobs: Callable[[Space], Mapping[Any, Measurement]],
+    result: Callable[[Space, dict[Any, dict[str, Any]]], Result],
+    draw: Draw | None = None,
+    caption: str = "",
+) -> Item:
+    """Create an item whose result is a function of its measurements, by the same keys."""
+
+    def read(space: Space) -> Result:
+        return result(space, {key: job.read() for key, job in jobs(space).items()})
+
+    return Item(id, labels, title, lambda s: list(jobs(s).values()), read, draw, caption=caption)

@@ -20,7 +20,7 @@ import torch
 from snopt.lab.config import Experiment
 from snopt.lab.data import Batch, Dataset
 from snopt.lab.paper.peak import in_fresh_process, rise
-from snopt.lab.paper.timing import seconds_of, set_refresh
+from snopt.lab.paper.timing import Times, interleave, seconds_of, set_refresh
 from snopt.lab.recipes.build import build_parts, build_task
 from snopt.lab.recipes.run import rotated
 from snopt.lab.recipes.tasks import Classification, Density
@@ -31,8 +31,6 @@ from snopt.optim import SNOpt
 from snopt.optim.config import Config
 
 Learned: TypeAlias = Classification | Density
-Seconds: TypeAlias = dict[str, list[float]]
-"""``plain`` iterations, and ``refresh`` iterations of SNOpt: one number per round."""
 
 
 class Trainer:
@@ -130,9 +128,7 @@ def measure_clocks(configs: Mapping[str, Experiment], rounds: int) -> dict[str, 
     task = build_task(next(iter(configs.values())))
     batch = task.train.batch(torch.arange(min(128, len(task.train))))
     trainers = {name: Trainer(config, task, "cpu") for name, config in configs.items()}
-    found: dict[str, dict[str, list[float]]] = {
-        clock: {name: [] for name in trainers} for clock in ("cpu", "wall")
-    }
+    wall: Times = {name: [] for name in trainers}
     for trainer in trainers.values():
         trainer.iterate(batch, refresh=True)
 
@@ -140,24 +136,27 @@ def measure_clocks(configs: Mapping[str, Experiment], rounds: int) -> dict[str, 
         start = time.perf_counter()
         for number in range(10):
             trainers[name].iterate(batch, refresh=number == 0)
-        found["wall"][name].append(time.perf_counter() - start)
+        wall[name].append(time.perf_counter() - start)
 
-    for k in range(rounds):
-        for name in rotated(list(trainers), k):
-            found["cpu"][name].append(seconds_of(partial(iterate, name), time.process_time))
-    return {**found, "load": os.getloadavg()[0]}
+    runs = {name: partial(iterate, name) for name in trainers}
+    cpu = interleave(runs, rounds, clock=time.process_time)
+    return {"cpu": cpu, "wall": wall, "load": os.getloadavg()[0]}
 
 
 def time_rounds(
     configs: Mapping[str, Experiment], task: Learned, batches: Sequence[Batch], device: str
-) -> dict[str, Seconds]:
-    """Time methods in turn, one round per batch, each round in another order."""
+) -> dict[str, Times]:
+    """Time methods in turn, one round per batch, each round in another order.
+
+    Returns:
+        By method ``plain`` iterations, and for SNOpt ``refresh`` iterations.
+    """
     trainers = {name: Trainer(config, task, device) for name, config in configs.items()}
     for trainer in trainers.values():
         # Preconditioning needs a first refresh.
         trainer.iterate(batches[0], refresh=True)
         trainer.iterate(batches[0])
-    found: dict[str, Seconds] = {name: {"plain": []} for name in trainers}
+    found: dict[str, Times] = {name: {"plain": []} for name in trainers}
     for k, batch in enumerate(batches):
         order = rotated(list(trainers), k)
         plain = {name: trainers[name].seconds(batch) for name in order}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.optimizers.registry import PALETTE, color_index
@@ -39,25 +38,23 @@ def color_of(title: str) -> str:
     return PALETTE[-1 if place is None else place % len(PALETTE)]
 
 
-def line_of(title: str) -> dict[str, Any]:
-    """Return the line style of a method: thick for SNOpt's defaults, dashed for SNOpt tuned."""
-    if title == METHODS[TUNED]:
-        return {"linewidth": 1.4, "linestyle": "--"}
-    return {"linewidth": 2.2 if title == METHODS["snopt"] else 1.2}
-
-
-def metric_text(found: Stat | None, metric: str = "") -> str:
+def metric_text(found: Stat | None, metric: str = "", seeds: int = 0) -> str:
     """Format a mean with its deviation over seeds, if there are several; accuracies in percent.
+
+    With ``seeds``, the text tells if there are fewer.
 
     Example:
         >>> metric_text(Stat(0.97123, 0.0021, 3), "accuracy"), metric_text(Stat(1.5, 0.0, 1), "nll")
         ('97.12 ± 0.21', '1.50')
+        >>> metric_text(Stat(0.97123, 0.0021, 2), "accuracy", seeds=3)
+        '97.12 ± 0.21 (2 of 3 seeds)'
     """
     if found is None:
         return "-"
     scale = 100 if metric == "accuracy" else 1
     deviation = f" ± {scale * found.sd:.2f}" if found.count > 1 else ""
-    return f"{scale * found.mean:.2f}{deviation}"
+    partial = f" ({found.count} of {seeds} seeds)" if found.count < seeds else ""
+    return f"{scale * found.mean:.2f}{deviation}{partial}"
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from snopt.lab.config import Scale
 from snopt.lab.paper import headline
 from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
@@ -21,7 +20,7 @@ __all__ = ["read_result", "write_page", "write_result"]
 
 FORMAT = 2
 """Version of the JSON files; the page does not show those of another one."""
-LONG = 30
+LONG = 10
 """Rows above which the page folds a table."""
 HEAD = """# Results
 
@@ -29,9 +28,6 @@ Made by `snopt paper page --scale {scale}`; [how methods are compared, and what 
 paper](reproducing.md). The numbers behind tables and figures are in `{folder}/`, one file per item,
 with every run of the main comparison. The paper's values were measured on a GPU, at full length, by
 other code."""
-FIGURE = """*Validation performance over CPU seconds, one panel per data set. A line further left
-and higher (accuracy) or lower (likelihood) is faster. Bands are the range over seeds; starts and
-spikes are clipped.*"""
 
 
 def write_result(item: Item, space: Space, result: Result) -> None:
@@ -39,8 +35,10 @@ def write_result(item: Item, space: Space, result: Result) -> None:
     folder = space.output(item.id)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "result.json", _content(item, space, result))
-    (folder / "table.md").write_text(_markdown(item, space.scale, result) + "\n", encoding="utf-8")
-    _draw(item, result, folder / "figure.png")
+    parts = [_heading(item, space), *_tables(result.tables, result.notes)]
+    (folder / "table.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    if item.draw is not None:
+        save_figure(item.draw, result, folder / "figure.png")
 
 
 def _content(item: Item, space: Space, result: Result) -> dict[str, Any]:
@@ -57,9 +55,12 @@ def read_result(path: Path) -> Result:
 def write_page(space: Space, path: Path) -> Path:
     """Write the results of all items that have been run at a scale, also in part.
 
+    The page opens with the main comparison: one table and one figure. Then each item has its
+    figure, its remark and its tables, of which long ones are folded.
+
     Results come from the records, or else from the page's own folder, so that a page can be made
-    again without them. A file ``ID.md`` in the page's folder is a remark below the item's tables;
-    ``page.md`` is a remark on the whole page.
+    again without them. A file ``ID.md`` in the page's folder is a remark on the item; ``page.md``
+    is a remark on the whole page.
 
     Data and figures go to the folder of the same name beside the page, whose path is returned.
     """
@@ -70,10 +71,12 @@ def write_page(space: Space, path: Path) -> Path:
         if _known(item, space, main):
             content = json.dumps(as_json(_content(item, space, item.result(space))))
             replace_text(beside / f"{item.id}.json", f"{content}\n")
-    shown = [item for item in ITEMS.values() if item.shown and _kept(item, beside)]
     parts = [HEAD.format(scale=space.scale, folder=beside.name), *_opening(space, beside)]
-    parts[-1] += _remark(beside, "page")
-    parts += [_section(item, space, beside) for item in shown]
+    parts += _remark(beside, "page")
+    said: set[str] = set()
+    for item in ITEMS.values():
+        if item.shown and _kept(item, beside):
+            parts += _section(item, space, beside, said)
     replace_text(path, "\n\n".join(parts) + "\n")
     return path
 
@@ -100,58 +103,63 @@ def _opening(space: Space, beside: Path) -> list[str]:
     if not compared:
         return ["The main comparison has not been run yet."]
     table = headline.headline(compared)
-    save_figure(lambda figure: headline.draw(figure, compared), beside / "headline.png")
-    said = [headline.rising(compared), headline.not_run(compared)]
-    said += [headline.parts_of_data(compared)] if space.scale == "cpu" else []
+    save_figure(headline.draw, compared, beside / "headline.png")
     return [
         table.markdown(),
         table.caption,
         headline.counts(compared),
-        f"![Convergence by CPU seconds]({beside.name}/headline.png)\n\n{FIGURE}",
-        *(line for line in said if line),
+        *_figure("Convergence by CPU seconds", beside / "headline.png", headline.READING),
+        *headline.remarks(compared, parts=space.scale == "cpu"),
     ]
 
 
-def _section(item: Item, space: Space, beside: Path) -> str:
-    result = read_result(beside / f"{item.id}.json")
-    text = _markdown(item, space.scale, result, fold=True) + _remark(beside, item.id)
-    if item.draw is None:
-        return text
-    _draw(item, result, beside / f"{item.id}.png")
-    caption = f"\n\n*{item.caption}*" if item.caption else ""
-    return f"{text}\n\n![{item.title}]({beside.name}/{item.id}.png){caption}"
+def _section(item: Item, space: Space, beside: Path, said: set[str]) -> list[str]:
+    """Return an item's part of the page, without notes that were ``said`` before."""
+    result, path = read_result(beside / f"{item.id}.json"), beside / f"{item.id}.png"
+    parts = [_heading(item, space)]
+    if item.draw is not None:
+        save_figure(item.draw, result, path)
+        parts += _figure(item.title, path, item.caption)
+    notes = [note for note in result.notes if note not in said]
+    said.update(notes)
+    return [*parts, *_remark(beside, item.id), *_tables(result.tables, notes, LONG)]
 
 
-def _remark(beside: Path, name: str) -> str:
-    path = beside / f"{name}.md"
-    # Links of a remark are relative to its own folder.
-    text = path.read_text("utf-8").strip().replace("](../", "](") if path.exists() else ""
-    return text and f"\n\n{text}"
-
-
-def _markdown(item: Item, scale: Scale, result: Result, *, fold: bool = False) -> str:
+def _heading(item: Item, space: Space) -> str:
     names = ", ".join(f"`{label}`" for label in item.labels)
     origin = f"The paper's {names}" if names else "Beyond the paper"
-    parts = [f"## {item.title}", f"{origin}. `snopt paper {item.id} --scale {scale}`"]
-    for table in result.tables:
-        if fold and len(table.rows) > LONG:
-            summary = f"<summary>{table.caption}</summary>"
-            parts.append(f'<details markdown="1">{summary}\n\n{table.markdown()}\n\n</details>')
+    return f"## {item.title}\n\n{origin}. `snopt paper {item.id} --scale {space.scale}`"
+
+
+def _figure(title: str, path: Path, caption: str) -> list[str]:
+    return [f"![{title}]({path.parent.name}/{path.name})", *([f"*{caption}*"] if caption else [])]
+
+
+def _remark(beside: Path, name: str) -> list[str]:
+    path = beside / f"{name}.md"
+    # Links of a remark are relative to its own folder.
+    return [path.read_text("utf-8").strip().replace("](../", "](")] if path.exists() else []
+
+
+def _tables(tables: Iterable[Table], notes: Iterable[str], long: float = float("inf")) -> list[str]:
+    """Return tables with their captions and notes; tables of more rows than ``long`` are folded."""
+    parts, folded = [], False
+    for table in tables:
+        folded = len(table.rows) > long
+        if folded:
+            parts += [f'<details markdown="1"><summary>{table.caption}</summary>', table.markdown()]
+            parts += ["</details>"]
         else:
             parts += [table.caption, table.markdown()]
-    if result.notes:
-        parts.append("\n".join(f"- {note}" for note in result.notes))
-    return "\n\n".join(parts)
+    listed = ["\n".join(f"- {note}" for note in notes)] if notes else []
+    # Notes go with the last table.
+    return [*parts[:-1], *listed, parts[-1]] if folded else [*parts, *listed]
 
 
-def _draw(item: Item, result: Result, path: Path) -> None:
-    draw = item.draw
-    if draw is not None:
-        save_figure(lambda figure: draw(figure, result), path)
-
-
-def save_figure(draw: Callable[[Any], None], path: Path) -> None:
-    """Draw a figure and write it."""
-    figure = matplotlib().figure.Figure(layout="constrained")
-    draw(figure)
-    figure.savefig(path, dpi=110)
+def save_figure(draw: Callable[[Any, Any], None], found: Any, path: Path) -> None:
+    """Draw what was found into a figure, and write it."""
+    mpl = matplotlib()
+    with mpl.rc_context({"font.size": 9}):
+        figure = mpl.figure.Figure(layout="constrained")
+        draw(figure, found)
+        figure.savefig(path, dpi=140)

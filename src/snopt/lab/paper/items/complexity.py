@@ -8,19 +8,22 @@ from functools import partial
 from statistics import median
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from snopt.lab.config import Experiment, Scale
 from snopt.lab.paper.arms import OPTIMIZERS, tasks_of
-from snopt.lab.paper.curves import bars, clean, legend
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.curves import WIDTH, clean, legend
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.iterations import measure_clocks, measure_iterations
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.names import METHODS, TASKS, color_of
-from snopt.lab.paper.published import PublishedTable, published
+from snopt.lab.paper.published import published
 from snopt.lab.paper.scales import configuration
 from snopt.lab.paper.timing import Times, amortised, ratios
 from snopt.lab.paper.version import COMPILED, LIBRARY, TRAINING
 
-Measure: TypeAlias = Callable[[Mapping[str, Experiment], int], dict[str, Any]]
+Found: TypeAlias = dict[str, dict[str, Any]]
+"""What was measured, by data set."""
 ROUNDS: dict[Scale, int] = {"smoke": 2, "cpu": 5, "full": 20}
 COMPARED = ("snopt_amortized", "snopt")
 PAPER = "paper's own"
@@ -40,7 +43,11 @@ def configs_of(task: str, scale: Scale) -> dict[str, Experiment]:
 
 
 def measurements(
-    space: Space, name: str, tasks: Iterable[str], measure: Measure, rounds: int
+    space: Space,
+    name: str,
+    tasks: Iterable[str],
+    measure: Callable[[Mapping[str, Experiment], int], dict[str, Any]],
+    rounds: int,
 ) -> dict[str, Measurement]:
     """Return a job per data set."""
     made = {}
@@ -57,65 +64,58 @@ def complexity_jobs(space: Space) -> dict[str, Measurement]:
     return measurements(space, "complexity", tasks_of(space), measure_iterations, rounds)
 
 
-def result(space: Space) -> Result:
+def result(space: Space, found: Found) -> Result:
     """Collect seconds and megabytes, and their ratios to Adam's."""
-    runtime, memory = published("table:runtime"), published("table:memory")
-    seconds: dict[str, Times] = {}
-    megabytes: dict[str, Times] = {}
+    seconds: dict[str, Times] = {task: {} for task in found}
+    for task, each in found.items():
+        for name, of in each["seconds"].items():
+            refresh, every = of.get("refresh", of["plain"]), each["refresh_every"][name]
+            seconds[task][name] = amortised(of["plain"], refresh, every)
+    megabytes = {
+        task: {name: [each["megabytes"][name]] for name in OPTIMIZERS}
+        for task, each in found.items()
+    }
+    runtime = "Seconds per iteration, refreshes included."
+    times, time_ratios = compared(runtime, seconds, "table:runtime")
+    memory, memory_ratios = compared("Megabytes of an iteration.", megabytes, "table:memory")
     refreshes: list[list[Cell]] = []
-    for task, job in complexity_jobs(space).items():
-        found = job.read()
-        every, times = found["refresh_every"], found["seconds"]
-        seconds[task] = {
-            name: amortised(of["plain"], of.get("refresh", of["plain"]), every[name])
-            for name, of in times.items()
-        }
-        megabytes[task] = {name: [found["megabytes"][name]] for name in OPTIMIZERS}
+    for task, each in found.items():
         for name in COMPARED:
-            pair = [median(times[name][kind]) for kind in ("plain", "refresh")]
-            refreshes.append([TASKS[task], METHODS[name], *pair, f"{every[name]}"])
-    tables = [
-        cost_table("Seconds per iteration, refreshes included", seconds, runtime),
-        cost_table("Megabytes of an iteration", megabytes, memory),
-        Table(
-            "Iterations of SNOpt without and with a refresh.",
-            ["data set", "method", "seconds, plain", "seconds, refresh", "refreshed every"],
-            refreshes,
-        ),
-    ]
-    curves = {"runtime": over_adam(seconds, runtime), "memory": over_adam(megabytes, memory)}
-    return Result(tables, notes(space), curves)
+            pair = [median(each["seconds"][name][kind]) for kind in ("plain", "refresh")]
+            every = f"{each['refresh_every'][name]}"
+            refreshes.append([TASKS[task], METHODS[name], *pair, every])
+    columns = ["data set", "method", "seconds, plain", "seconds, refresh", "refreshed every"]
+    refreshed = Table("Iterations of SNOpt without and with a refresh.", columns, refreshes)
+    machine = next(iter(found.values()))["environment"]
+    curves = {"runtime": time_ratios, "memory": memory_ratios}
+    return Result([times, memory, refreshed], notes(space, machine), curves)
 
 
-def cost_table(caption: str, costs: dict[str, Times], paper: PublishedTable) -> Table:
-    """Tabulate costs by data set and method, their ratios to Adam's, and the paper's ratios."""
+def compared(caption: str, costs: dict[str, Times], label: str) -> tuple[Table, dict[str, Any]]:
+    """Compare costs by data set and method.
+
+    Returns:
+        The costs, their ratios to Adam's and the paper's ratio as a table; and all ratios by data
+        set and method, for the figure.
+    """
+    paper = published(label)
     columns = ["data set", *(METHODS[name] for name in OPTIMIZERS)]
     columns += [f"{METHODS[name]} / Adam" for name in COMPARED]
     columns += [f"paper, Table {paper.number}: SNOpt / Adam"]
     rows: list[list[Cell]] = []
+    over: dict[str, dict[str, float | None]] = {}
     for task, found in costs.items():
-        cells: list[Cell] = [median(found[name]) for name in OPTIMIZERS]
-        over = [f"{median(ratios(found, name, 'adam')):.2f}" for name in COMPARED]
-        rows.append([TASKS[task], *cells, *over, paper.text("ratio", task)])
-    return Table(f"{caption}.", columns, rows)
+        ours = {METHODS[name]: median(ratios(found, name, "adam")) for name in COMPARED}
+        theirs = paper.value("ratio", task)
+        cells = [median(found[name]) for name in OPTIMIZERS]
+        texts = [f"{value:.2f}" for value in ours.values()]
+        rows.append([TASKS[task], *cells, *texts, paper.text("ratio", task)])
+        over[TASKS[task]] = {**ours, PAPER: theirs.value if theirs else None}
+    return Table(caption, columns, rows), over
 
 
-def over_adam(costs: dict[str, Times], paper: PublishedTable) -> dict[str, Any]:
-    """Return ratios to Adam's costs by method and data set, including the paper's."""
-    made: dict[str, Any] = {
-        METHODS[name]: {
-            TASKS[task]: median(ratios(found, name, "adam")) for task, found in costs.items()
-        }
-        for name in COMPARED
-    }
-    theirs = {task: paper.value("ratio", task) for task in costs}
-    made[PAPER] = {TASKS[task]: value and value.value for task, value in theirs.items()}
-    return made
-
-
-def notes(space: Space) -> list[str]:
+def notes(space: Space, machine: Mapping[str, Any]) -> list[str]:
     """Return notes on how it was measured."""
-    machine = next(iter(complexity_jobs(space).values())).read()["environment"]
     compiled = " Series models are not compiled." if space.scale == "cpu" else ""
     return [
         f"{ROUNDS[space.scale]} interleaved rounds; medians, also of the ratios within rounds. "
@@ -132,25 +132,28 @@ def notes(space: Space) -> list[str]:
 
 def draw(figure: Any, found: Result) -> None:
     """Draw two bar charts: time and memory relative to Adam."""
-    figure.set_size_inches(9, 3.2)
-    for axis, (title, methods) in zip(figure.subplots(1, 2), found.curves.items(), strict=True):
-        tasks = list(next(iter(methods.values())))
-        groups = {task: {m: of[task] for m, of in methods.items()} for task in tasks}
-        colors = {m: "#c9ced6" if m == PAPER else color_of(m) for m in methods}
-        bars(axis, groups, colors)
-        axis.tick_params("x", rotation=30, labelsize=8)
+    figure.set_size_inches(WIDTH, 3.2)
+    for axis, (title, tasks) in zip(figure.subplots(1, 2), found.curves.items(), strict=True):
+        names = list(next(iter(tasks.values())))
+        for k, name in enumerate(names):
+            heights = [np.nan if of[name] is None else of[name] for of in tasks.values()]
+            places = np.arange(len(tasks)) + (k - (len(names) - 1) / 2) * 0.8 / len(names)
+            color = "#c9ced6" if name == PAPER else color_of(name)
+            axis.bar(places, heights, 0.8 / len(names), color=color, label=name)
+        axis.set_xticks(range(len(tasks)), list(tasks), rotation=30, fontsize=8)
         axis.axhline(1, color="black", linestyle="--", linewidth=0.8)
         clean(axis, "", "relative to Adam", title)
     legend(figure, 3)
 
 
-COMPLEXITY = Item(
+COMPLEXITY = measured_item(
     "complexity",
     ("fig:complexity", "table:runtime", "table:memory"),
     "Seconds and memory of an iteration",
-    lambda space: list(complexity_jobs(space).values()),
+    complexity_jobs,
     result,
     draw,
+    caption="Cost of an iteration of SNOpt over that of Adam (dashed: equal).",
 )
 
 # --------------------------------------------------------------------------------- CPU and wall
@@ -161,19 +164,18 @@ WITHIN = 0.05
 
 def clock_jobs(space: Space) -> dict[str, Measurement]:
     """Return the measurements by both clocks: on MNIST except at scale ``smoke``, and on Circle."""
-    tasks = space.among(("circle",) if space.scale == "smoke" else ("mnist", "circle"))
+    tasks = space.among(("mnist", "circle"), smoke=("circle",))
     return measurements(space, "clocks", tasks, measure_clocks, 4 * ROUNDS[space.scale])
 
 
-def clocks(space: Space) -> Result:
+def clocks(space: Space, found: Found) -> Result:
     """Compare ratios to Adam's by both clocks."""
     rows: list[list[Cell]] = []
     worst, loads = 0.0, []
-    for task, job in clock_jobs(space).items():
-        found = job.read()
-        loads.append(f"{found['load']:.1f}")
+    for task, each in found.items():
+        loads.append(f"{each['load']:.1f}")
         for name in OPTIMIZERS[1:]:
-            cpu, wall = (median(ratios(found[c], name, "adam")) for c in ("cpu", "wall"))
+            cpu, wall = (median(ratios(each[c], name, "adam")) for c in ("cpu", "wall"))
             worst = max(worst, abs(cpu / wall - 1))
             cells = [f"{cpu:.3f}", f"{wall:.3f}", f"{100 * (cpu / wall - 1):+.1f} %"]
             rows.append([TASKS[task], METHODS[name], *cells])
@@ -188,10 +190,4 @@ def clocks(space: Space) -> Result:
     return Result([Table("Ten iterations by two clocks.", columns, rows)], notes)
 
 
-CLOCKS = Item(
-    "clocks",
-    (),
-    "CPU seconds and wall seconds",
-    lambda space: list(clock_jobs(space).values()),
-    clocks,
-)
+CLOCKS = measured_item("clocks", (), "CPU seconds and wall seconds", clock_jobs, clocks)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,16 +12,9 @@ from torch.nn import functional
 from snopt.lab.config import Scale
 from snopt.lab.data import DataNotFound, load
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, legend, ticks
-from snopt.lab.paper.derivatives import (
-    CONTENDERS,
-    PRODUCTS,
-    Truth,
-    fine_truth,
-    measure_errors,
-    truth,
-)
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.curves import clean, grid, legend, ticks
+from snopt.lab.paper.derivatives import CONTENDERS, PRODUCTS, fine_truth, measure_errors, truth
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import CASES, Problem, conv, image, mlp
 from snopt.lab.paper.published import published
@@ -46,25 +37,7 @@ GRADES: dict[Scale, dict[str, tuple[float, ...]]] = {
 }
 GRADES["full"] = GRADES["cpu"]
 """Step sizes, and tolerances of dopri5; the table shows the first, the figure all."""
-
 FULL_IMAGES = 16
-
-
-@dataclass(frozen=True)
-class Case:
-    """A problem to measure.
-
-    Attributes:
-        title: name in the table.
-        make: creates it.
-        contenders: methods that can be used.
-        true: computes the true values.
-    """
-
-    title: str
-    make: Callable[[], Problem]
-    contenders: Sequence[str] = SHOWN
-    true: Truth = truth
 
 
 def cifar10(count: int) -> tuple[Tensor, Tensor] | None:
@@ -79,10 +52,7 @@ def cifar10(count: int) -> tuple[Tensor, Tensor] | None:
 
 def small_images() -> Problem:
     """Return two images of CIFAR10 at 4 x 4 pixels, or random ones, small enough for Theorem 1."""
-    found = cifar10(2)
-    if found is None:
-        return conv(torch.randn(2, 3, 4, 4), torch.tensor([3, 7]), width=3, gain=6.0)
-    x, y = found
+    x, y = cifar10(2) or (torch.randn(2, 3, 4, 4), torch.tensor([3, 7]))
     return conv(functional.adaptive_avg_pool2d(x, 4), y, width=3, gain=6.0)
 
 
@@ -94,40 +64,41 @@ def images() -> Problem:
     return image(batch.x, batch.y, width=64)
 
 
-CASES_AT: dict[Scale, dict[str, Case]] = {
-    "smoke": {"mlp": Case("MLP", lambda: mlp(dim=2, width=4, batch=2))},
+PROBLEMS: dict[Scale, dict[str, tuple[str, Any]]] = {
+    "smoke": {"mlp": ("MLP", lambda: mlp(dim=2, width=4, batch=2))},
     "cpu": {
-        "conv": Case("convolutions", small_images),
-        "two-scales": Case("MLP, contracting", CASES["mlp_two_scales"]),
+        "conv": ("convolutions", small_images),
+        "two-scales": ("MLP, contracting", CASES["mlp_two_scales"]),
     },
-    "full": {"cifar10": Case("CIFAR10, 64 channels", images, PRODUCTS, fine_truth)},
+    "full": {"cifar10": ("CIFAR10, 64 channels", images)},
 }
+"""By name of the record: the name in the table, and a function that creates the problem."""
 
 
 def measurements(space: Space) -> dict[tuple[str, str], Measurement]:
-    """Return a job for each problem and solver."""
+    """Return a job for each problem and solver, by the problem's title and the solver."""
+    large = space.scale == "full"
+    contenders, true = (PRODUCTS, fine_truth) if large else (SHOWN, truth)
     made = {}
-    for name, case in CASES_AT[space.scale].items():
+    for name, (title, make) in PROBLEMS[space.scale].items():
         for method, grades in GRADES[space.scale].items():
-            options: dict[str, Any] = {"contenders": case.contenders, "true": case.true}
-            measure = partial(measure_errors, case.make, {method: grades}, **options)
+            measure = partial(
+                measure_errors, make, {method: grades}, contenders=contenders, true=true
+            )
             folder = space.measurement(f"adj2-error-{name}-{method}")
-            made[name, method] = Measurement(folder, measure, (grades, case.contenders), CODE)
+            made[title, method] = Measurement(folder, measure, (grades, contenders), CODE)
     return made
 
 
-def result(space: Space) -> Result:
+def result(space: Space, found: dict[tuple[str, str], dict[str, Any]]) -> Result:
     """Collect the errors, beside the paper's."""
     solvers = list(GRADES[space.scale])
     curves: dict[str, Any] = {}
-    warned = 0
-    for (name, method), job in measurements(space).items():
-        found = job.read()
-        title = f"{CASES_AT[space.scale][name].title}, m={found['m']}, n={found['n']}"
-        for contender, points in found["methods"][method].items():
-            line = curves.setdefault(title, {}).setdefault(contender, {})
-            line[method] = [[p["grade"], p["error"]] for p in points]
-            warned += sum(len(p["warnings"]) for p in points)
+    for (title, method), each in found.items():
+        lines = curves.setdefault(f"{title}, m={each['m']}, n={each['n']}", {})
+        for contender, points in each["methods"][method].items():
+            errors = [[point["grade"], point["error"]] for point in points]
+            lines.setdefault(contender, {})[method] = errors
     rows: list[list[Cell]] = [
         [title, contender, *(f"{by[m][0][1]:.2g}" if m in by else None for m in solvers)]
         for title, lines in curves.items()
@@ -139,8 +110,7 @@ def result(space: Space) -> Result:
         rows.append([f"paper, Table {paper.number}", words, *(f"{v:.2g}" for v in values)])
     heads = [f"{m}, {grade_text(m, GRADES[space.scale][m][0])}" for m in solvers]
     caption = "Relative errors at a tolerance (dopri5) or step (the others)."
-    said = [*notes(space), f"Solvers warned {warned} times; the records have the texts."]
-    return Result([Table(caption, ["field", "derivative", *heads], rows)], said, curves)
+    return Result([Table(caption, ["field", "derivative", *heads], rows)], notes(space), curves)
 
 
 def grade_text(method: str, grade: float) -> str:
@@ -160,20 +130,18 @@ def notes(space: Space) -> list[str]:
         "products, in double precision. The paper does not say how it measured its own, nor with "
         "which steps.",
         "implicit_adams is a black box whose steps cannot be run again: no checkpoint.",
+        "True values: autograd through dopri8 at tolerance 1e-12.",
     ]
     if space.scale == "full":
-        said.append(
+        said[-1] = (
             f"True values: rk4 with 128 steps. {FULL_IMAGES} images of CIFAR10, an untrained "
             "model. Theorem 1 would need a matrix of all parameters: products only."
         )
-        return said
-    said.append("True values: autograd through dopri8 at tolerance 1e-12.")
-    if space.scale == "cpu":
+    elif space.scale == "cpu":
+        origin = "of CIFAR10 at 4 x 4 pixels" if cifar10(2) else "of noise (no CIFAR10 at hand)"
         said.append(
-            "Convolutions: two images "
-            + ("of CIFAR10 at 4 x 4 pixels" if cifar10(2) else "of noise (no CIFAR10 at hand)")
-            + ", tanh, weights six times as large as torch's. MLP: half of its directions contract "
-            "at rate 12."
+            f"Convolutions: two images {origin}, tanh, weights six times as large as torch's. "
+            "MLP: half of its directions contract at rate 12."
         )
     return said
 
@@ -181,9 +149,9 @@ def notes(space: Space) -> list[str]:
 def draw(figure: Any, found: Result) -> None:
     """Draw errors over tolerances or step sizes, one row of panels per problem."""
     solvers = list(next(iter(next(iter(found.curves.values())).values())))
-    figure.set_size_inches(3.6 * len(solvers), 2.8 * len(found.curves))
-    axes = figure.subplots(len(found.curves), len(solvers), squeeze=False, sharey="row")
-    for (title, lines), row in zip(found.curves.items(), axes, strict=True):
+    axes = grid(figure, len(solvers) * len(found.curves), columns=len(solvers), height=2.6)
+    rows = axes.reshape(-1, len(solvers))
+    for (title, lines), row in zip(found.curves.items(), rows, strict=True):
         for axis, method in zip(row, solvers, strict=True):
             for k, (contender, by_solver) in enumerate(lines.items()):
                 points = sorted(by_solver.get(method, []))
@@ -195,16 +163,19 @@ def draw(figure: Any, found: Result) -> None:
                 grades = sorted({x for by in lines.values() for x, _ in by.get(method, [])})
                 ticks(axis, grades, [grade_text(method, x) for x in grades])
             axis.minorticks_off()
-            clean(axis, "tolerance" if method == "dopri5" else "step", "", f"{title}, {method}")
+            clean(axis, "tolerance" if method == "dopri5" else "step", "", f"{title}\n{method}")
+            axis.sharey(row[0]) if axis is not row[0] else None
         row[0].set_ylabel("relative error")
     legend(figure, 3, "lower")
 
 
-DERIVATIVE_ERRORS = Item(
+DERIVATIVE_ERRORS = measured_item(
     "adj2-error",
     ("table:adj2-error",),
     "Errors of first and second derivatives",
-    lambda space: list(measurements(space).values()),
+    measurements,
     result,
     draw,
+    caption="Relative errors by step size or tolerance, one row per field: lower is better. "
+    "Dashed lines are gradients, solid lines products with the Hessian or Gauss-Newton matrix.",
 )

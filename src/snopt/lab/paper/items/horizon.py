@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from snopt.lab.config import HorizonConfig, HorizonPolicy, Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.arms import Arm, Columns, arm_item, tuned_arms, with_fewer
-from snopt.lab.paper.curves import clean, lines, ticks
+from snopt.lab.paper.arms import Arm, arm_item, tuned_arms, with_fewer
+from snopt.lab.paper.curves import clean, grid, lines, ticks
 from snopt.lab.paper.item import Result, Space
 from snopt.lab.paper.names import TASKS, mean_of
 from snopt.lab.paper.published import published
-from snopt.lab.report.summary import stat
+from snopt.lab.report.summary import Stat, stat
 
 IMAGES = ("mnist", "cifar10")
 POLICIES: dict[HorizonPolicy, str] = {
@@ -20,8 +22,10 @@ POLICIES: dict[HorizonPolicy, str] = {
     "feedback": "feedback policy",
     "gradient": "first-order baseline",
 }
+COLORS = dict(zip((*POLICIES.values(), *TASKS.values()), (PALETTE[::2] * 3)[:12], strict=True))
 ROWS = {"feedback": "snopt", "gradient": "asm"}
 """Rows of the paper's table."""
+PAPER = published("table:adap-t1")
 FIXED_TIMES = (0.25, 0.5, 0.75, 1.0)
 START = 1.0
 PENALTIES = {START: 6e-4 * 128, 0.05: 4e-4 * 128, 10.0: 6e-4 * 128}
@@ -45,14 +49,19 @@ def _at(space: Space, task: str, t1: float, policy: HorizonPolicy) -> Arm:
     return with_fewer(replace(arm, name=name, config=config, title=title, few=True), FEWER)
 
 
-def _times(arm: Arm) -> list[float]:
-    """Return the CPU seconds of each run, in percent of the mean with t1 fixed to 1."""
+def _start(arm: Arm) -> str:
+    return f"{arm.config.solver.horizon:g}"
+
+
+def _times(arm: Arm) -> Stat | None:
+    """Return the CPU seconds of the runs, in percent of the mean with t1 fixed to 1."""
     whole = mean_of(_at(arm.space, arm.config.task, START, "fixed").cpu_seconds)
-    return [100 * seconds / whole for seconds in arm.cpu_seconds] if whole else []
+    return stat(100 * seconds / whole for seconds in arm.cpu_seconds) if whole else None
 
 
 def _time(arm: Arm) -> float | None:
-    return mean_of(_times(arm))
+    found = _times(arm)
+    return found.mean if found else None
 
 
 def _nfe(arm: Arm) -> float | None:
@@ -68,63 +77,31 @@ def _nfe(arm: Arm) -> float | None:
 # -------------------------------------------------------------------------------------- learned
 
 
-def learned_tasks(space: Space) -> list[str]:
-    """Return the data sets: images, at scale ``smoke`` MNIST only."""
-    return space.among(("mnist",) if space.scale == "smoke" and not space.tasks else IMAGES)
-
-
 def learned_arms(space: Space, task: str) -> list[Arm]:
     """Return the arms of all starts: 1, far too short and, on MNIST, far too long."""
-    starts = [start for start in PENALTIES if start <= START or task == "mnist"]
-    if space.scale == "full":
-        starts = [start for start in starts if start <= START]  # as the authors
+    long = task == "mnist" and space.scale != "full"  # the authors have none
     return [
         _at(space, task, start, policy)
-        for start in starts
+        for start in PENALTIES
         for policy in POLICIES
-        if policy != "fixed" or start == START
+        if (start <= START or long) and (policy != "fixed" or start == START)
     ]
 
 
-def _learned_columns() -> Columns:
-    paper = published("table:adap-t1")
-
-    def published_too(arm: Arm) -> str:
-        config = arm.config
-        row = ROWS.get(config.horizon.policy, "-") if config.solver.horizon == START else "-"
-        return f"{paper.text(row, 'train_time')} / {paper.text(row, 'accuracy')}"
-
-    def penalty(arm: Arm) -> str:
-        horizon = arm.config.horizon
-        return "-" if horizon.policy == "fixed" else f"{horizon.penalty:.2g}"
-
-    def end(arm: Arm) -> float:
-        t1 = arm.curve("training", "horizon")
-        return t1["mean"][-1] if t1 else arm.config.solver.horizon
-
-    return {
-        "data set": None,
-        "initial t1": lambda arm: f"{arm.config.solver.horizon:g}",
-        "policy": lambda arm: arm.title,
-        "penalty": penalty,
-        "final t1": end,
-        "time, % of t1 = 1": _time,
-        "evaluations": _nfe,
-        "test accuracy, %": None,
-        f"paper, CIFAR10, Table {paper.number}: time / accuracy": published_too,
-    }
+def _penalty(arm: Arm) -> str:
+    horizon = arm.config.horizon
+    return "-" if horizon.policy == "fixed" else f"{horizon.penalty:.2g}"
 
 
-def _learned_curves(space: Space) -> dict[str, Any]:
-    curves: dict[str, Any] = {}
-    for task in learned_tasks(space):
-        for arm in learned_arms(space, task):
-            title = f"{TASKS[task]}, initial t1 = {arm.config.solver.horizon:g}"
-            curves.setdefault(title, {})[arm.title] = {
-                "t1": arm.curve("training", "horizon"),
-                "validation accuracy": arm.curve("valid", "accuracy"),
-            }
-    return curves
+def _end(arm: Arm) -> float:
+    t1 = arm.curve("training", "horizon")
+    return t1["mean"][-1] if t1 else arm.config.solver.horizon
+
+
+def _published(arm: Arm) -> str:
+    config = arm.config
+    row = ROWS.get(config.horizon.policy, "-") if config.solver.horizon == START else "-"
+    return f"{PAPER.text(row, 'train_time')} / {PAPER.text(row, 'accuracy')}"
 
 
 def _settings(space: Space) -> list[str]:
@@ -143,26 +120,39 @@ def _settings(space: Space) -> list[str]:
 
 def draw_learned(figure: Any, result: Result) -> None:
     """Draw t1 and accuracy against iterations, one row per data set and start."""
-    figure.set_size_inches(9, 2.6 * len(result.curves))
-    axes = figure.subplots(len(result.curves), 2, squeeze=False)
-    for (title, policies), row in zip(result.curves.items(), axes, strict=True):
-        for axis, quantity in zip(row, ("t1", "validation accuracy"), strict=True):
+    axes = grid(figure, 2 * len(result.curves), columns=2, height=2.5)[0]
+    for k, (title, policies) in enumerate(result.curves.items()):
+        for axis, quantity in zip(axes[2 * k :], ("t1", "validation accuracy"), strict=False):
             found = {policy: each[quantity] for policy, each in policies.items()}
-            colors = dict(zip(POLICIES.values(), PALETTE[::2], strict=False))
-            lines(axis, found, "iteration", colors)
             clean(axis, "updates", quantity, title)
+            lines(axis, found, "iteration", COLORS)
 
 
 LEARNED = arm_item(
     "adap-t1",
     ("table:adap-t1", "fig:adap-t1b", "fig:app-adap-t1b"),
     "Learning the integration time",
-    learned_tasks,
+    lambda space: space.among(IMAGES, smoke=("mnist",)),
     learned_arms,
-    {"Learning t1 with the parameters; Adam trains the parameters.": _learned_columns()},
+    "Learning t1 with the parameters; Adam trains the parameters.",
+    [
+        "data set",
+        ("initial t1", _start),
+        ("policy", lambda arm: arm.title),
+        ("penalty", _penalty),
+        ("final t1", _end),
+        ("time, % of t1 = 1", _time),
+        ("evaluations", _nfe),
+        "test accuracy, %",
+        (f"paper, CIFAR10, Table {PAPER.number}: time / accuracy", _published),
+    ],
     notes=_settings,
     fewer=FEWER,
-    curves=_learned_curves,
+    panel=lambda arm: f"{TASKS[arm.config.task]}, initial t1 = {_start(arm)}",
+    of_arm=lambda arm: {
+        "t1": arm.curve("training", "horizon"),
+        "validation accuracy": arm.curve("valid", "accuracy"),
+    },
     draw=draw_learned,
     caption="Left: where each policy takes t1 from its start. Right: what that does to accuracy.",
 )
@@ -170,71 +160,47 @@ LEARNED = arm_item(
 # ---------------------------------------------------------------------------------------- fixed
 
 
-def _fixed_tasks(space: Space) -> list[str]:
-    return space.among(IMAGES, few=("mnist",))
-
-
 def fixed_arms(space: Space, task: str) -> list[Arm]:
     """Return an arm for each value of t1."""
     times = FIXED_TIMES[1::2] if space.scale == "smoke" else FIXED_TIMES
-    return [_at(space, task, t1, "fixed") for t1 in times]
+    return [replace(_at(space, task, t1, "fixed"), title=f"{t1:g}") for t1 in times]
+
+
+def _with_deviation(found: Stat | None, scale: float = 1.0) -> list[float] | None:
+    return [scale * found.mean, scale * found.sd] if found else None
 
 
 def draw_fixed(figure: Any, result: Result) -> None:
-    """Draw time and accuracy against t1."""
-    figure.set_size_inches(8.5, 2.8)
-    panels = figure.subplots(1, 2)
-    words = ("training time, % of t1 = 1", "test accuracy, %")
-    for axis, word, key in zip(panels, words, ("time", "accuracy"), strict=True):
-        found = {
-            task: {
-                "t1": [point["t1"] for point in points],
-                "mean": [point[key][0] for point in points],
-                "below": [point[key][0] - point[key][1] for point in points],
-                "above": [point[key][0] + point[key][1] for point in points],
-            }
-            for task, points in result.curves.items()
-        }
-        lines(axis, found, "t1", dict(zip(found, PALETTE[::2], strict=False)))
-        for line in axis.get_lines():
-            line.set_marker("o")
+    """Draw time and accuracy against t1, with bands of one deviation."""
+    words = {"time": "CPU seconds, % of those at t1 = 1", "accuracy": "test accuracy, %"}
+    for axis, (key, word) in zip(grid(figure, 2, height=2.9)[0], words.items(), strict=True):
+        found: dict[str, Any] = {}
+        for task, points in result.curves.items():
+            if known := [(float(t1), *each[key]) for t1, each in points.items() if each[key]]:
+                t1, mean, sd = np.array(known).T
+                found[task] = {"t1": t1, "mean": mean, "below": mean - sd, "above": mean + sd}
+        clean(axis, "t1", "", word)
         ticks(axis, FIXED_TIMES)
-        clean(axis, "t1", word)
-
-
-def _fixed_curves(space: Space) -> dict[str, Any]:
-    curves: dict[str, Any] = {}
-    for task in _fixed_tasks(space):
-        for arm in fixed_arms(space, task):
-            times = stat(_times(arm))
-            if arm.finals and times:
-                point = {
-                    "t1": arm.config.solver.horizon,
-                    "time": [times.mean, times.sd],
-                    "accuracy": [100 * arm.finals.mean, 100 * arm.finals.sd],
-                }
-                curves.setdefault(TASKS[task], []).append(point)
-    return curves
+        lines(axis, found, "t1", COLORS, marker="o")
 
 
 FIXED = arm_item(
     "fixed-t1",
     ("fig:adap-t1", "fig:app-adap-t1a"),
     "Accuracy and time for fixed integration times",
-    _fixed_tasks,
+    lambda space: space.among(IMAGES, cpu=("mnist",)),
     fixed_arms,
-    {
-        "Training with Adam at fixed t1.": {
-            "data set": None,
-            "t1": lambda arm: f"{arm.config.solver.horizon:g}",
-            "time, % of t1 = 1": _time,
-            "evaluations": _nfe,
-            "test accuracy, %": None,
-        }
-    },
+    "Training with Adam at fixed t1.",
+    [
+        *("data set", ("t1", _start), ("time, % of t1 = 1", _time), ("evaluations", _nfe)),
+        "test accuracy, %",
+    ],
     fewer=FEWER,
-    curves=_fixed_curves,
+    of_arm=lambda arm: {
+        "time": _with_deviation(_times(arm)),
+        "accuracy": _with_deviation(arm.finals, 100),
+    },
     draw=draw_fixed,
-    caption="Shorter solves cost less; the question is where accuracy begins to suffer. Bands are "
-    "deviations over seeds.",
+    caption="Shorter solves cost less (left); the question is where accuracy begins to suffer "
+    "(right). Bands are one deviation over seeds.",
 )

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint import NeuralODE
-from snopt.lab.config import Experiment, OptimizerName, Scale
-from snopt.lab.paper.arms import Arm, Column, Columns, arm_jobs, arm_table, trainings, tuned_arms
-from snopt.lab.paper.item import Cell, Item, Result, Space
+from snopt.lab.config import Experiment, Scale
+from snopt.lab.paper.arms import Arm, Columns, arm_jobs, arm_table, trainings, tuned_arms
+from snopt.lab.paper.item import Item, Result, Space
 from snopt.lab.paper.jobs import Job, Measurement, failure
 from snopt.lab.paper.names import TASKS, metric_text
 from snopt.lab.paper.published import published
@@ -24,16 +24,16 @@ from snopt.lab.train import load_checkpoint
 from snopt.models import ImageClassifier
 from snopt.models.regularity import regularity
 
-OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "snopt_amortized", "snopt")
 TASK: dict[Scale, str] = {"smoke": "digits", "cpu": "mnist", "full": "svhn"}
 """The paper uses SVHN, of which scale ``cpu`` has only a few digits."""
 EXAMPLES = 512
 BATCH = 128
+PAPER = published("table:reg")
 
 
 def arms_of(space: Space) -> list[Arm]:
     """Return the trained methods."""
-    return tuned_arms(space, TASK[space.scale], OPTIMIZERS)
+    return tuned_arms(space, TASK[space.scale], ("adam", "snopt_amortized", "snopt"))
 
 
 def measurements(arm: Arm) -> list[Measurement]:
@@ -98,40 +98,38 @@ def block_and_state(model: nn.Module, x: Tensor) -> tuple[NeuralODE, Tensor]:
     return model.block, x.flatten(1)
 
 
+def _mean(arm: Arm, *names: str) -> str:
+    """Format the mean over seeds of a measured quantity, or of a sum of several."""
+    measured = [job.read() for job in measurements(arm)]
+    return metric_text(stat(sum(each[name] for name in names) for each in measured))
+
+
+COLUMNS: Columns = [
+    "method",
+    ("NFE", lambda arm: _mean(arm, "nfe")),
+    ("regularisation", lambda arm: _mean(arm, "kinetic", "jacobian")),
+    ("∫‖∇F‖²", lambda arm: _mean(arm, "jacobian")),
+    ("∫‖F‖²", lambda arm: _mean(arm, "kinetic")),
+    "test accuracy, %",
+    (f"paper, Table {PAPER.number}: NFE", lambda arm: PAPER.text(arm.row, "nfe")),
+    ("paper: regularisation", lambda arm: PAPER.text(arm.row, "regularization")),
+]
+
+
 def result(space: Space) -> Result:
     """Collect means over seeds, beside the paper's."""
-    paper = published("table:reg")
-
-    def mean(*names: str) -> Column:
-        def cell(arm: Arm) -> Cell:
-            measured = [job.read() for job in measurements(arm)]
-            return metric_text(stat(sum(each[name] for name in names) for each in measured))
-
-        return cell
-
-    columns: Columns = {
-        "method": None,
-        "NFE": mean("nfe"),
-        "regularisation": mean("kinetic", "jacobian"),
-        "∫‖∇F‖²": mean("jacobian"),
-        "∫‖F‖²": mean("kinetic"),
-        "test accuracy, %": None,
-        f"paper, Table {paper.number}: NFE": lambda arm: paper.text(arm.row, "nfe"),
-        "paper: regularisation": lambda arm: paper.text(arm.row, "regularization"),
-    }
     task = TASK[space.scale]
+    name = TASKS.get(task, task)
     notes = [
         f"Mean over at most {EXAMPLES} test examples: evaluations of a forward solve at the "
         f"tolerance of training, in batches of {BATCH}; integrals at tolerance 1e-5, the "
         "Jacobian's from one draw of signs per example."
     ]
     if task != "svhn":
-        name = TASKS.get(task, task)
         notes.append(f"{name} stands in for the paper's SVHN; compare methods only.")
     if space.scale == "cpu":
         notes += cut_notes([task], space.scale)
-    table = arm_table(f"Trained flows on {TASKS.get(task, task)}.", arms_of(space), columns)
-    return Result([table], notes)
+    return Result([arm_table(f"Trained flows on {name}.", arms_of(space), COLUMNS)], notes)
 
 
 REGULARITY = Item("reg", ("table:reg",), "Regularity of trained flows", jobs, result)

@@ -8,15 +8,16 @@ from typing import Any
 
 from snopt.lab.config import Scale
 from snopt.lab.optimizers.registry import PALETTE
-from snopt.lab.paper.curves import clean, end_labels, ticks
+from snopt.lab.paper.curves import clean, end_labels, grid, ticks
 from snopt.lab.paper.growth import AXES, METHODS, PAPER, Size, slope
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.peak import peak_megabytes
 from snopt.lab.paper.published import published
 
 ROWS = dict(zip(PAPER, ("theorem1", "proposition2", "snopt", "adjoint"), strict=True))
 """Rows of the paper's table."""
+COLORS = dict(zip(PAPER, (PALETTE[6], PALETTE[2], PALETTE[0], PALETTE[3]), strict=True))
 GROWING = {"m": "m", "n": "n", "R": "R", "steps": "depth"}
 """The axes with the paper's words."""
 TITLES = {
@@ -49,22 +50,24 @@ def measure(axis: str, sizes: Mapping[str, list[Size]]) -> dict[str, Any]:
     }
 
 
-def measurement(space: Space, axis: str) -> Measurement:
-    """Return the job of one axis."""
-    sizes = sizes_of(axis, space.scale)
-    folder = space.measurement(f"memory-comp-{axis}")
-    return Measurement(folder, partial(measure, axis, sizes), sizes, CODE)
+def measurements(space: Space) -> dict[str, Measurement]:
+    """Return a job per axis."""
+    made = {}
+    for axis in GROWING:
+        sizes = sizes_of(axis, space.scale)
+        folder = space.measurement(f"memory-comp-{axis}")
+        made[axis] = Measurement(folder, partial(measure, axis, sizes), sizes, CODE)
+    return made
 
 
-def exponent(points: list[dict[str, float]], key: str = "megabytes") -> float:
+def exponent(points: list[dict[str, float]]) -> float:
     """Fit the exponent of points."""
-    return slope([p["x"] for p in points], [p[key] for p in points])
+    return slope([p["x"] for p in points], [p["megabytes"] for p in points])
 
 
-def result(space: Space) -> Result:
+def result(space: Space, curves: dict[str, Any]) -> Result:
     """Fit the exponents."""
     paper = published("table:memory-comp")
-    curves = {axis: measurement(space, axis).read() for axis in GROWING}
     rows: list[list[Cell]] = []
     for method, row in ROWS.items():
         cells: list[Cell] = []
@@ -82,57 +85,40 @@ def result(space: Space) -> Result:
         "linear -> tanh -> linear in double precision, rk4.",
         "SNOpt sends further factors through passes of their own, so R does not enter its peak; "
         "the paper counts R m.",
+        *([f"Only {SMOKE_SIZES} sizes per axis."] * (space.scale == "smoke")),
     ]
-    if space.scale == "smoke":
-        notes.append(f"Only {SMOKE_SIZES} sizes per axis.")
     return Result([Table(caption, ["method", *heads], rows)], notes, curves)
 
 
 def draw(figure: Any, found: Result) -> None:
-    """Draw megabytes over each axis."""
-    from matplotlib.ticker import LogLocator
-
-    figure.set_size_inches(11, 5.6)
-    panels = figure.subplots(2, 2)
-    for panel, (axis, methods) in zip(panels.flatten(), found.curves.items(), strict=True):
-        draw_growth(panel, axis, methods)
-        panel.set_ylabel("MB")
-        panel.yaxis.set_major_formatter("{x:g}")
-        panel.yaxis.set_minor_formatter("{x:g}")
-        panel.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    """Draw megabytes over each axis, with the fitted powers beside the lines."""
+    panels = grid(figure, len(found.curves), columns=2, height=2.7)[0]
+    for panel, (axis, methods) in zip(panels, found.curves.items(), strict=True):
         ends = {}
-        for line in panel.get_lines():
-            name = line.get_label()
-            x, y = line.get_xdata()[-1], line.get_ydata()[-1]
-            power = exponent(methods[name])
-            ends[f"{name}, power {power:.1f}"] = (x, y, line.get_color())
-        end_labels(panel, ends)
+        for method, points in methods.items():
+            xs, ys = [p["x"] for p in points], [p["megabytes"] for p in points]
+            width = 2.6 if method == "SNOpt" else 1.2  # visible below the first-order adjoint
+            panel.loglog(xs, ys, "o-", ms=3, linewidth=width, color=COLORS[method])
+            ends[f"{method}: {exponent(points):.1f}"] = xs[-1], ys[-1], COLORS[method]
+        if axis in ("R", "steps"):
+            ticks(panel, [point["x"] for points in methods.values() for point in points])
+        low, high = panel.get_ylim()
+        marks = [x for x in (5, 10, 20, 30, 50, 100, 200) if low < x < high]
+        panel.set_yticks(marks, [f"{x}" for x in marks])
+        panel.minorticks_off()
+        clean(panel, TITLES[axis], "MB")
+        end_labels(panel, ends, [name for name in ends if name.startswith("SNOpt")])
 
 
-def draw_growth(
-    panel: Any, axis: str, methods: Mapping[str, list[dict[str, float]]], **keys: str
-) -> None:
-    """Draw the points of each method along an axis.
-
-    ``keys`` are line styles of the quantities to draw, by default megabytes.
-    """
-    for k, (method, points) in enumerate((m, methods[m]) for m in METHODS if m in methods):
-        for key, style in (keys or {"megabytes": "o-"}).items():
-            xs, ys = [p["x"] for p in points], [p[key] for p in points]
-            label = f"_{method}" if style == ":" else method
-            panel.loglog(xs, ys, style, ms=3, color=PALETTE[k], label=label)
-    if axis in ("R", "steps"):
-        ticks(panel, [point["x"] for points in methods.values() for point in points])
-    clean(panel, TITLES[axis])
-
-
-STORAGE = Item(
+STORAGE = measured_item(
     "memory-comp",
     ("table:memory-comp",),
     "Growth of storage",
-    lambda space: [measurement(space, axis) for axis in GROWING],
+    measurements,
     result,
     draw,
-    caption="Both axes are logarithmic, so that slopes are powers. Each method is measured where "
-    "the quantity on the x axis dominates: compare slopes, not heights.",
+    caption="Peak memory of the backward pass; the number beside a name is the slope, that is the "
+    "power. Only Theorem 1 grows with the square of m and n, and no method with the number of "
+    "steps. Each method is measured where the quantity on the x axis dominates: compare slopes, "
+    "not heights.",
 )

@@ -5,23 +5,26 @@ The learning rates are those chosen for the unchanged experiment, for all method
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from snopt.lab.config import Experiment, OptimizerName, Scale
 from snopt.lab.paper.arms import (
     OPTIMIZERS,
+    SMOKE_TASKS,
     Arm,
-    TasksOf,
     arm_item,
     beside,
-    tasks_of,
     tuned_arms,
     with_fewer,
 )
-from snopt.lab.paper.item import Item, Space
+from snopt.lab.paper.item import Space
+from snopt.lab.paper.items.methods import IMAGES, SNOPT
+from snopt.lab.paper.names import TASKS
 
-IMAGES = ("mnist", "svhn", "cifar10")
+ABOUT = "Accuracy in % or negative log-likelihood."
+TIMED = "Accuracy in %, and median seconds per iteration, mean over seeds."
+PERFORMANCE = ("data set", "method", "test")
 
 
 @dataclass(frozen=True)
@@ -43,52 +46,27 @@ class Variant:
     row: str = "{}"
 
 
-def _item(
-    id: str,
-    title: str,
-    tasks: TasksOf,
-    variants: Sequence[Variant],
-    *,
-    note: str = "",
-    fewer: int = 1,
-    few: bool = False,
-    seconds: bool = False,
-    labels: tuple[str, ...] | None = None,
-) -> Item:
-    """Create an item with test performance beside the paper's, and seconds if wanted."""
-    if labels is None:
-        labels = (f"table:{id}-accu", f"table:{id}-runtime") if seconds else (f"table:{id}",)
-    measured = {"Accuracy in % or negative log-likelihood.": "test"}
-    if seconds:
-        measured["Median seconds per iteration, mean over seeds."] = "seconds per iteration"
-    papers = [beside(label) for label in labels] or [{} for _ in measured]
-    tables = {
-        caption: {"data set": None, "method": None, name: None, **paper}
-        for (caption, name), paper in zip(measured.items(), papers, strict=True)
-    }
+def varied(
+    *variants: Variant, fewer: int = 1, few: bool = False
+) -> Callable[[Space, str], list[Arm]]:
+    """Return a function that makes the arms of variants, with fewer updates and seeds if wanted."""
 
-    def arms(space: Space, task: str) -> list[Arm]:
-        made = [
-            replace(
-                arm,
-                name=arm.name + variant.suffix,
-                config=variant.change(arm.config),
-                row=variant.row.format(arm.row) if arm.row else "",
-                title=arm.title + variant.words,
-                few=few,
-            )
-            for variant in variants
-            for arm in tuned_arms(space, task, variant.optimizers)
-        ]
-        return [with_fewer(arm, fewer) for arm in made]
+    def varied_arm(arm: Arm, variant: Variant) -> Arm:
+        changed = replace(
+            arm,
+            name=arm.name + variant.suffix,
+            config=variant.change(arm.config),
+            row=variant.row.format(arm.row) if arm.row else "",
+            title=arm.title + variant.words,
+            few=few,
+        )
+        return with_fewer(changed, fewer)
 
-    notes = [note] if note else []
-    return arm_item(id, labels, title, tasks, arms, tables, notes=lambda space: notes, fewer=fewer)
-
-
-def image_tasks(space: Space) -> list[str]:
-    """Return the image data sets: MNIST, unless others are selected."""
-    return space.among(IMAGES, few=("mnist",))
+    return lambda space, task: [
+        varied_arm(arm, variant)
+        for variant in variants
+        for arm in tuned_arms(space, task, variant.optimizers)
+    ]
 
 
 # ------------------------------------------------------------------------------ implicit Adams
@@ -98,27 +76,24 @@ STEP_SIZE: dict[Scale, float] = {"smoke": 0.2, "cpu": 0.05, "full": 0.05}
 implicit Adams takes a single step of its starting method, RK4, over a whole solve."""
 
 
-def _implicit_adams(config: Experiment) -> Experiment:
+def implicit_adams(config: Experiment) -> Experiment:
+    """Return an experiment with the solver implicit Adams."""
     solver, step = config.solver, STEP_SIZE[config.scale]
     solver = replace(solver, method="implicit_adams", step_size=step, compile=False)
     return replace(config, solver=solver)
 
 
-def _implicit_adams_tasks(space: Space) -> list[str]:
-    # At scale cpu without the series, whose solves take seconds.
-    few = ("mnist", "cifar10", "circle", "miniboone")
-    return [t for t in tasks_of(space) if space.scale != "cpu" or space.tasks or t in few]
-
-
-IADAMS = Variant("-iadams", _implicit_adams)
-IMPLICIT_ADAMS = _item(
+IMPLICIT_ADAMS = arm_item(
     "iadams",
+    ("table:iadams",),
     "The solver implicit Adams",
-    _implicit_adams_tasks,
-    [IADAMS],
-    note=f"Steps of {STEP_SIZE['full']:g}; at scale smoke of {STEP_SIZE['smoke']:g}.",
+    # At scale cpu without the series, whose solves take seconds.
+    lambda space: space.among(TASKS, ("mnist", "cifar10", "circle", "miniboone"), SMOKE_TASKS),
+    varied(Variant("-iadams", implicit_adams), fewer=10, few=True),
+    ABOUT,
+    (*PERFORMANCE, beside("table:iadams")),
+    notes=lambda space: [f"Steps of {STEP_SIZE[space.scale]:g}."],
     fewer=10,
-    few=True,
 )
 
 # ---------------------------------------------------------------------------------- batch size
@@ -140,51 +115,65 @@ def _larger(config: Experiment) -> Experiment:
     )
 
 
-BATCH = _item(
+BATCH = arm_item(
     "batch",
+    ("table:batch",),
     "Batches of 512 images",
-    image_tasks,
-    [Variant("-batch", _larger)],
-    note="Batches of 512, four times the usual, and a quarter of the updates: the same epochs.",
-    few=True,
+    lambda space: space.among(IMAGES, cpu=("mnist",)),
+    varied(Variant("-batch", _larger), few=True),
+    ABOUT,
+    (*PERFORMANCE, beside("table:batch")),
+    notes=lambda space: [
+        "Batches of 512, four times the usual, and a quarter of the updates: the same epochs."
+    ],
 )
 
 # ------------------------------------------------------------- residual network, MALI, curvature
 
-RESIDUAL = _item(
+
+def _residual(config: Experiment) -> Experiment:
+    return replace(config, model=replace(config.model, kind="residual"))
+
+
+RESIDUAL = arm_item(
     "resnet",
+    ("table:resnet",),
     "Residual networks",
-    lambda space: [task for task in IMAGES if task in tasks_of(space)],
-    [
-        Variant(
-            "-resnet",
-            lambda c: replace(c, model=replace(c.model, kind="residual")),
-            ("adam",),
-            ", residual network",
-            "resnet_{}",
-        ),
+    lambda space: space.among(IMAGES, smoke=("mnist",)),
+    varied(
+        Variant("-resnet", _residual, ("adam",), ", residual network", "resnet_{}"),
         Variant(optimizers=("adam", "snopt")),
-    ],
+    ),
+    ABOUT,
+    (*PERFORMANCE, beside("table:resnet")),
 )
-MALI = _item(
+
+
+def _mali(config: Experiment) -> Experiment:
+    return replace(config, solver=replace(config.solver, adjoint="reversible", method=None))
+
+
+MALI = arm_item(
     "mali",
+    ("table:mali-accu", "table:mali-runtime"),
     "First-order methods with MALI",
-    lambda space: space.among(("svhn", "cifar10"), few=("cifar10",)),
-    [
+    lambda space: space.among(("svhn", "cifar10"), cpu=("cifar10",)),
+    varied(
         Variant(),
-        Variant(
-            "-mali",
-            lambda c: replace(c, solver=replace(c.solver, adjoint="reversible", method=None)),
-            ("adam", "sgd"),
-            " + MALI",
-            "{}_mali",
-        ),
+        Variant("-mali", _mali, ("adam", "sgd"), " + MALI", "{}_mali"),
+        fewer=4,
+        few=True,
+    ),
+    TIMED,
+    [
+        *(*PERFORMANCE, beside("table:mali-accu")),
+        *("seconds per iteration", beside("table:mali-runtime")),
     ],
-    note="MALI is `adjoint=reversible`: the asynchronous leapfrog and its exact inverse, of second "
-    "order, so it takes more steps at the same tolerance.",
+    notes=lambda space: [
+        "MALI is `adjoint=reversible`: the asynchronous leapfrog and its exact inverse, of second "
+        "order, so it takes more steps at the same tolerance."
+    ],
     fewer=4,
-    few=True,
-    seconds=True,
 )
 
 
@@ -193,25 +182,27 @@ def _with_terminal(terminal: str) -> Variant:
         options = (*config.optimizer.options, ("terminal", terminal), ("loss", "cross_entropy"))
         return replace(config, optimizer=replace(config.optimizer, options=options))
 
-    return Variant(f"-{terminal}", change, ("snopt_amortized", "snopt"), f", {terminal}")
+    return Variant(f"-{terminal}", change, SNOPT, f", {terminal}")
 
 
-TERMINAL = _item(
+TERMINAL = arm_item(
     "terminal",
+    (),
     "The curvature of the loss at the end of a solve",
-    lambda space: space.among(
-        ("mnist",) if space.scale == "smoke" else ("mnist", "spoken_arabic_digits")
-    ),
-    [
-        Variant(optimizers=("snopt_amortized", "snopt"), words=", gradient"),
+    lambda space: space.among(("mnist", "spoken_arabic_digits"), smoke=("mnist",)),
+    varied(
+        Variant(optimizers=SNOPT, words=", gradient"),
         *map(_with_terminal, ("ggn", "sampled")),
+        fewer=4,
+        few=True,
+    ),
+    TIMED,
+    (*PERFORMANCE, "seconds per iteration"),
+    notes=lambda space: [
+        "`gradient` is the paper's Φ_x Φ_xᵀ: with the labels of the data the empirical Fisher "
+        "matrix, neither the Fisher nor the Gauss-Newton matrix. `ggn` has the exact Gauss-Newton "
+        "factors of the cross-entropy (a backward pass per class at a refresh), `sampled` the "
+        "gradient for labels drawn from the model (one more pass), with the same expectation."
     ],
-    note="`gradient` is the paper's Φ_x Φ_xᵀ: with the labels of the data the empirical Fisher "
-    "matrix, neither the Fisher nor the Gauss-Newton matrix. `ggn` has the exact Gauss-Newton "
-    "factors of the cross-entropy (a backward pass per class at a refresh), `sampled` the gradient "
-    "for labels drawn from the model (one more pass), with the same expectation.",
     fewer=4,
-    few=True,
-    seconds=True,
-    labels=(),
 )

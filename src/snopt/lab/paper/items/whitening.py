@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from torch.nn import functional
 
 from snopt.adjoint import UniformGrid, odeint
 from snopt.lab.config import Scale
-from snopt.lab.paper.item import Cell, Item, Result, Space, Table
+from snopt.lab.paper.item import Cell, Result, Space, Table, measured_item
 from snopt.lab.paper.jobs import Measurement
 from snopt.lab.paper.problems import DTYPE, TIMES, SmallMLP
 
@@ -65,46 +66,36 @@ class Whitened(nn.Module):
         return made
 
 
-class Collector:
-    """Observes inputs and output derivatives of linear layers at the nodes of a path."""
-
-    # Any: a frozen dataclass does not count as having the protocol's settable attribute.
-    quadrature: Any = NODES
-
-    def __init__(self, field: nn.Module, layers: dict[str, nn.Module]) -> None:
-        self.field, self.layers = field, layers
-        self.inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
-        self.derivatives: dict[str, list[Tensor]] = {name: [] for name in layers}
-
-    def observe(self, t: Tensor, weight: float, x: Any, Q_x: Any, *context: Any) -> None:
-        """Evaluate the field once more; all nodes have the same weight."""
-        outputs: list[Tensor] = []
-        hooks = []
-        for name, layer in self.layers.items():
-            keep = partial(self._keep, name, outputs)
-            hooks.append(layer.register_forward_hook(keep))
-        with torch.enable_grad():
-            slope = self.field(t, x.detach())
-        for hook in hooks:
-            hook.remove()
-        found = torch.autograd.grad(slope, outputs, Q_x)
-        for g, rows in zip(found, self.derivatives.values(), strict=True):
-            rows.append(g)
-
-    def _keep(self, name: str, outputs: list[Tensor], layer: Any, z: Any, h: Tensor) -> None:
-        self.inputs[name].append(z[0].detach())
-        outputs.append(h)
-
-
 def along(
     field: nn.Module, layers: dict[str, nn.Module], x0: Tensor, cost: Callable[[Tensor], Tensor]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return inputs and output derivatives of layers along a path; leave gradients on the field."""
-    collector = Collector(field, layers)
+    """Return inputs and output derivatives of layers at the nodes of a path.
+
+    All nodes have the same weight. Gradients are left on the field.
+    """
+    inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
+    derivatives: dict[str, list[Tensor]] = {name: [] for name in layers}
+
+    def observe(t: Tensor, weight: float, x: Tensor, Q_x: Tensor, *context: Any) -> None:
+        outputs: dict[str, Tensor] = {}
+
+        def keep(name: str, layer: nn.Module, z: tuple[Tensor, ...], h: Tensor) -> None:
+            inputs[name].append(z[0].detach())
+            outputs[name] = h
+
+        hooks = [layer.register_forward_hook(partial(keep, n)) for n, layer in layers.items()]
+        with torch.enable_grad():
+            slope = field(t, x.detach())
+        for hook in hooks:
+            hook.remove()
+        found = torch.autograd.grad(slope, [*outputs.values()], Q_x)
+        for name, g in zip(outputs, found, strict=True):
+            derivatives[name].append(g)
+
     field.zero_grad()
-    cost(odeint(field, x0, TIMES, observer=collector, **SOLVER)[-1]).backward()
-    pairs = zip(layers, collector.inputs.values(), collector.derivatives.values(), strict=True)
-    return {name: (torch.cat(z), torch.cat(g)) for name, z, g in pairs}
+    observer: Any = SimpleNamespace(quadrature=NODES, observe=observe)
+    cost(odeint(field, x0, TIMES, observer=observer, **SOLVER)[-1]).backward()
+    return {name: (torch.cat(inputs[name]), torch.cat(derivatives[name])) for name in layers}
 
 
 def factors(z: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,12 +137,12 @@ def problem(dim: int, width: int, batch: int) -> tuple[SmallMLP, Tensor, dict[st
         with torch.no_grad():
             x1 = odeint(field, x0, TIMES, **SOLVER)[-1]
         drawn = torch.multinomial(readout(x1).softmax(dim=1), 1)[:, 0]
+
+    def cost(labels: Tensor, x: Tensor) -> Tensor:
+        return functional.cross_entropy(readout(x), labels)
+
     labels = {"data": (x0[:, 0] > 0).long(), "drawn": drawn}
-    return field, x0, {w: partial(_cross_entropy, readout, y) for w, y in labels.items()}
-
-
-def _cross_entropy(readout: nn.Module, labels: Tensor, x: Tensor) -> Tensor:
-    return functional.cross_entropy(readout(x), labels)
+    return field, x0, {kind: partial(cost, y) for kind, y in labels.items()}
 
 
 def measure(dim: int, width: int, batch: int) -> dict[str, Any]:
@@ -164,19 +155,19 @@ def measure(dim: int, width: int, batch: int) -> dict[str, Any]:
     field, x0, costs = problem(dim, width, batch)
     rows = []
     for labels, cost in costs.items():
-        plain = along(field, {name: getattr(field, name) for name in LAYERS}, x0, cost)
+        linear = {name: getattr(field, name) for name in LAYERS}
+        plain = along(field, linear, x0, cost)
         whitened = deepcopy(field)
+        made = {name: Whitened(linear[name], *factors(*plain[name])) for name in LAYERS}
         for name in LAYERS:
-            setattr(whitened, name, Whitened(getattr(field, name), *factors(*plain[name])))
-        inner = {name: getattr(whitened, name).inner for name in LAYERS}
-        found = along(whitened, inner, x0, cost)
+            setattr(whitened, name, made[name])
+        found = along(whitened, {name: made[name].inner for name in LAYERS}, x0, cost)
         for name in LAYERS:
-            linear, (A, B) = getattr(field, name), factors(*plain[name])
-            gradient = joined(_grad(linear.weight), _grad(linear.bias))
+            gradient = joined(_grad(linear[name].weight), _grad(linear[name].bias))
+            (z, g), (new_z, new_g), (A, B) = plain[name], found[name], factors(*plain[name])
             # eq:layer-kfac
             wanted = -torch.linalg.solve(B, torch.linalg.solve(A, gradient, left=False))
-            error = (getattr(whitened, name).change() - wanted).norm() / wanted.norm()
-            (z, g), (new_z, new_g) = plain[name], found[name]
+            error = (made[name].change() - wanted).norm() / wanted.norm()
             rows.append(
                 {
                     "labels": labels,
@@ -189,17 +180,17 @@ def measure(dim: int, width: int, batch: int) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def measurement(space: Space) -> Measurement:
+def measurements(space: Space) -> dict[str, Measurement]:
     """Return the job."""
-    size = SIZES[space.scale]
-    return Measurement(space.measurement("whiten"), partial(measure, *size), size, CODE)
+    size, folder = SIZES[space.scale], space.measurement("whiten")
+    return {"whiten": Measurement(folder, partial(measure, *size), size, CODE)}
 
 
-def result(space: Space) -> Result:
+def result(space: Space, found: dict[str, Any]) -> Result:
     """Tabulate both networks side by side."""
     rows: list[list[Cell]] = []
     updates: list[list[Cell]] = []
-    for row in measurement(space).read()["rows"]:
+    for row in found["whiten"]["rows"]:
         where = [LABELS[row["labels"]], row["layer"]]
         updates.append([*where, f"{row['difference']:.1e}"])
         for kind in ("inputs", "derivatives"):
@@ -225,10 +216,6 @@ def result(space: Space) -> Result:
     return Result(tables, notes)
 
 
-WHITENING = Item(
-    "whiten",
-    ("coro:4",),
-    "Corollary 4: the preconditioned Neural ODE",
-    lambda space: [measurement(space)],
-    result,
+WHITENING = measured_item(
+    "whiten", ("coro:4",), "Corollary 4: the preconditioned Neural ODE", measurements, result
 )
