@@ -7,14 +7,15 @@ for libraries with several threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from snopt.lab.paper.peak import in_fresh_process, rise
-from snopt.lab.paper.timing import Run, Times, ratios, seconds_of, set_refresh, summary
-from snopt.lab.recipes.run import rotated
+from snopt.lab.paper.timing import Times, interleave, ratios, set_refresh, summary
+
+__all__ = ["CPU", "SLOW", "Iteration", "interleave", "over", "peak"]
 
 CPU = time.process_time
 SLOW = 6.0
@@ -45,23 +46,6 @@ class Iteration:
         self.optimizer.zero_grad()
         self.loss().backward()
         self.optimizer.step()
-
-
-def rounds(
-    runs: Mapping[str, Run],
-    repeats: int,
-    warmup: int = 0,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Times:
-    """Time each of ``runs`` once in each round, after some untimed calls of each."""
-    for run in runs.values():
-        for _ in range(warmup):
-            run()
-    times: Times = {name: [] for name in runs}
-    for turn in range(repeats):
-        for name in rotated(list(runs), turn):
-            times[name].append(seconds_of(runs[name], clock))
-    return times
 
 
 def over(times: Times, name: str, baseline: str) -> dict[str, float]:

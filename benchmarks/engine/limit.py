@@ -21,7 +21,7 @@ from benchmarks.engine.bound import STAGES, Bound, recorded
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, keep, spread
-from benchmarks.measuring import CPU, over, rounds
+from benchmarks.measuring import CPU, interleave, over
 from snopt.lab.paper.timing import summary
 
 BOUNDS = {"bound": 0, "bound_compiled": 1, "bound_step": STAGES}
@@ -62,7 +62,7 @@ def measure(case: str, repeats: int, *, eager: bool, profiled: bool) -> dict[str
     divided = {n: each for n, each in OVER.items() if not (eager and n == "snopt_compiled")}
     form = CASES[case].forms[-1]  # the one that a compiler can trace
     runs, work = contenders(case, form, divided)
-    times = rounds(runs, repeats, clock=CPU)
+    times = interleave(runs, repeats, clock=CPU)
     found = {
         "form": form,
         "rounds": repeats,

@@ -20,7 +20,7 @@ from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, keep, read, save
-from benchmarks.measuring import over, peak, rounds
+from benchmarks.measuring import interleave, over, peak
 from snopt.lab.paper.timing import summary
 
 Measured = dict[str, dict[str, Any]]
@@ -30,7 +30,7 @@ Measured = dict[str, dict[str, Any]]
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Time forward plus backward of each contender, side by side."""
     trials = {name: Trial(name, case, form) for name in names}
-    times = rounds({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
+    times = interleave({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
     return {
         name: {
             "rounds": repeats,

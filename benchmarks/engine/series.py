@@ -21,7 +21,7 @@ from torch.nn import functional
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.engine.fields import amplify
 from benchmarks.files import RESULTS, save
-from benchmarks.measuring import Iteration, over, rounds
+from benchmarks.measuring import Iteration, interleave, over
 from snopt.lab.paper.timing import summary
 from snopt.models.ode_rnn import ODERNN, observe
 
@@ -89,7 +89,7 @@ def main(chosen: argparse.Namespace) -> None:
         made = model(name)
         loss = partial(_loss, made, x, lengths, y)
         runs[name] = Iteration(loss, torch.optim.Adam(made.parameters(), lr=1e-3)).run
-    times = rounds(runs, chosen.repeats, SETTLING)
+    times = interleave(runs, chosen.repeats, SETTLING)
     found = {}
     for name in runs:
         seconds, ratio = summary(times[name]), over(times, name, BASELINE)

@@ -19,7 +19,7 @@ import snopt
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import Makers, Trial, snopt_flow
 from benchmarks.files import RESULTS, keep
-from benchmarks.measuring import CPU, SLOW, over, peak, rounds
+from benchmarks.measuring import CPU, SLOW, interleave, over, peak
 from snopt.lab.paper.timing import seconds_of, summary
 
 DEFAULT = "Checkpoint()"
@@ -47,7 +47,7 @@ def timed(trials: dict[str, Trial], repeats: int) -> dict[str, dict[str, Any]]:
         once[name] = seconds_of(partial(_counted, trial), CPU)
     slow = [name for name in trials if too_slow(name, once[name])]
     runs = {name: partial(_counted, trials[name]) for name in trials if name not in slow}
-    times = rounds(runs, repeats, clock=CPU)
+    times = interleave(runs, repeats, clock=CPU)
     usual = summary(times[DEFAULT])["median"]
     found: dict[str, dict[str, Any]] = {}
     for name, trial in trials.items():

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from benchmarks.engine.cases import CASES, build
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING
 from benchmarks.files import RESULTS, WORKLOADS, save
-from benchmarks.measuring import CPU, Iteration, over, rounds
+from benchmarks.measuring import CPU, Iteration, interleave, over
 from snopt.lab.paper.peak import in_fresh_process, rise
 from snopt.lab.paper.timing import Run, Times, set_refresh, summary
 from snopt.optim import SNOpt
@@ -67,7 +67,7 @@ def steps(kind: str, case: str) -> Run:
 
 def step_seconds(case: str, repeats: int) -> Times:
     runs = {"adam": steps("adam", case), "snopt": steps("plain", case)}
-    times = rounds(runs, repeats, 1, CPU)
+    times = interleave(runs, repeats, 1, CPU)
     return {name: [t / STEPS for t in values] for name, values in times.items()}
 
 
@@ -77,7 +77,7 @@ def measure(case: str, repeats: int, compiled: bool) -> dict[str, Any]:
     step = step_seconds(case, repeats)
     made = {kind: trained(kind, case, engine, form) for kind in ("adam", "plain", "refresh")}
     made["torchdiffeq adam"] = trained("adam", case, BASELINE)
-    times = rounds({name: each.run for name, each in made.items()}, repeats, SETTLING, CPU)
+    times = interleave({name: each.run for name, each in made.items()}, repeats, SETTLING, CPU)
     columns = times["adam"], step["snopt"], step["adam"], times["refresh"], times["plain"]
     times["amortised"] = [
         adam + ours - theirs + (refresh - plain) / REFRESH_EVERY

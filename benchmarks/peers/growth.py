@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import snopt
 from benchmarks.files import RESULTS, keep
-from benchmarks.measuring import Iteration, rounds
+from benchmarks.measuring import Iteration, interleave
 from snopt.lab.paper.peak import MB, peak_megabytes
 from snopt.lab.paper.timing import summary
 from snopt.optim import SNOpt
@@ -114,7 +114,7 @@ def measure(axis: str, repeats: int, most: int | None = None) -> dict[str, Any]:
     for value in sizes:
         size = replace(Size(), **{axis: value})
         made = {name: make(size) for name, make in CONTENDERS.items()}
-        times = rounds({name: each.run for name, each in made.items()}, repeats, warmup=1)
+        times = interleave({name: each.run for name, each in made.items()}, repeats, warmup=1)
         for name, each in made.items():
             found[name]["milliseconds"].append(1e3 * summary(times[name])["median"])
             found[name]["megabytes"].append(megabytes(each))

@@ -23,7 +23,7 @@ from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, keep
-from benchmarks.measuring import SLOW, over, peak, rounds
+from benchmarks.measuring import SLOW, interleave, over, peak
 from benchmarks.peers.torch_trials import TORCH_PEERS
 from snopt.lab.paper.timing import seconds_of, summary
 
@@ -106,8 +106,8 @@ def engines(case: str, names: Sequence[str], budget: float) -> dict[str, Any]:
     able = {name: each for name, (each, seconds) in ready.items() if seconds < SLOW}
     seconds = sum(ready[name][1] for name in able)
     repeats = fitting(1.5 * seconds, budget) if able else 0
-    forward = rounds({name: each.evaluate for name, each in able.items()}, repeats)
-    both = rounds({name: each.run for name, each in able.items()}, repeats)
+    forward = interleave({name: each.evaluate for name, each in able.items()}, repeats)
+    both = interleave({name: each.run for name, each in able.items()}, repeats)
     for name in able:
         found[name] |= {"forward": summary(forward[name]), "both": summary(both[name])}
         found[name]["both_over"] = {ours: over(both, name, ours) for ours in OURS if ours in able}
