@@ -78,6 +78,14 @@ def test_what_each_matrix_saw_makes_its_gradient(call):
     check_view(module, *arguments)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("widths", [{}, {"kdim": 3, "vdim": 5}], ids=["stacked", "apart"])
+def test_what_attention_saw_with_and_without_bias(widths, bias):
+    module = nn.MultiheadAttention(4, 2, bias=bias, **widths).double()
+    assert ("in_proj_weight" in matrices_of(module)) == (not widths)
+    check_view(module, *(randn(2, 3, widths.get(name, 4)) for name in ("q", "kdim", "vdim")))
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_with_masks(causal):
     module = nn.MultiheadAttention(4, 2, batch_first=True).double()

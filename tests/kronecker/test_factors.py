@@ -1,11 +1,20 @@
 """Factors of a layer against the table of ``snopt.kronecker.factors``, as explicit sums."""
 
+from itertools import accumulate, pairwise
+
 import pytest
 import torch
 from torch import nn
 
 from snopt.kronecker import ConvView, KroneckerOptions, LinearView
-from snopt.kronecker.factors import FEWEST, FactorSums, call_factors, finished, sampled_factors
+from snopt.kronecker.factors import (
+    FEWEST,
+    FactorSums,
+    block_sizes,
+    call_factors,
+    finished,
+    sampled_factors,
+)
 from tests.kronecker.recorded import factors_after
 
 CALLS = {
@@ -52,6 +61,20 @@ def test_factors_of_the_axes_have_the_partial_traces_of_the_patch_factor():
         found, want = (torch.einsum(way, f.A.reshape(2, 3, 2, 3)) for f in (axes, patches))
         torch.testing.assert_close(found, want)
     assert not torch.allclose(axes.A, patches.A)
+
+
+@pytest.mark.parametrize("form", ["kfc", "per_axis"])
+def test_blocks_are_cut_from_the_diagonal(form):
+    view = ConvView(nn.Conv2d(4, 6, 2, groups=2, bias=False), form=form)
+    z, g = torch.randn(5, 4, 4, 5), torch.randn(5, 6, 3, 4)
+    sizes = [block_sizes(n, 2) for n in view.mode_sizes]
+    for blocks, (whole,) in zip(
+        call_factors(view, z, g, sizes=sizes), call_factors(view, z, g), strict=True
+    ):
+        starts = accumulate([0, *(block.shape[-1] for block in blocks)])
+        for block, (a, b) in zip(blocks, pairwise(starts), strict=True):
+            torch.testing.assert_close(block, whole[:, a:b, a:b])
+        assert b == whole.shape[-1]
 
 
 def test_the_sample_shrinks_with_the_number_of_rows_of_all_calls():

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import snopt
+from snopt.kronecker import view_of
 from snopt.optim import SNOpt
 from tests.kronecker.recorded import factors_after
 from tests.problems import descend
@@ -71,6 +72,14 @@ class Field(nn.Module):
 
     def forward(self, t, x):
         return self.last(torch.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("norm", NORMS.values())
+@pytest.mark.parametrize(("kind", "sizes"), [("linear", (4, 3)), ("conv", (2, 9))])
+def test_a_view_leaves_the_bias_out_which_the_norm_does_not_scale(kind, sizes, norm):
+    view = view_of(norm(LAYERS[kind][0]()))
+    assert view.mode_sizes == sizes
+    assert len(view.parameters) == 1
 
 
 @pytest.mark.parametrize("norm", NORMS)
