@@ -1,6 +1,7 @@
 """Observers: told the truth, at the right places, without changing a bit."""
 
-from itertools import product
+import math
+from itertools import chain, pairwise, product
 
 import pytest
 import torch
@@ -77,14 +78,41 @@ def test_integrals_along_the_path_are_those_of_a_fine_grid(adjoint, quadrature, 
     assert tells_the_truth(observer, case)
 
 
-@pytest.mark.parametrize("method", ["implicit_adams", "adaptive_heun", "rk4", "midpoint"])
+@pytest.mark.parametrize(
+    ("method", "end"),
+    [("implicit_adams", 1.0), ("adaptive_heun", 1.0), ("rk4", 1.0), ("midpoint", -1.0)],
+)
 @pytest.mark.parametrize("adjoint", ["checkpoint", "backsolve", "direct"])
-def test_every_method_tells_the_same_integral(adjoint, method):
-    case = setting((0.0, 1.0))
+def test_every_method_tells_the_same_integral(adjoint, method, end):
+    case = setting((0.0, end))
     options = {"step_size": 0.02} if method != "adaptive_heun" else None
     observer = Recorder(snopt.PerStep(2))
     run(observer, *case, adjoint=adjoint, method=method, options=options)
     assert tells_the_truth(observer, case)
+
+
+@pytest.mark.parametrize("times", [[0.0, 0.3, 0.6, 2.0], [0.0, 0.6, 1.0, 2.0]])
+def test_the_adjoint_between_outputs_inside_a_step_is_that_of_the_path(times):
+    """dx/dt = -x / 2: Q_x(t) is the sum of exp(-(s - t) / 2) over the outputs s behind t."""
+    stats, observer = snopt.SolveStats(), Recorder(snopt.PerStep(3))
+    x = snopt.odeint(
+        lambda t, x: -0.5 * x, torch.ones(1, 1, dtype=torch.float64, requires_grad=True), times,
+        rtol=10.0, atol=10.0, options={"first_step": 1.0, "max_step": 1.0}, adjoint="checkpoint",
+        adjoint_params=(), observer=observer, stats=stats,
+    )  # fmt: skip
+    x[1:].sum().backward()
+    assert stats.accepted == 2
+    assert len(observer.nodes) == 3 * len({1.0, *times[1:]})  # in each piece
+    for t, _, _, Q_x in observer.nodes:
+        expected = sum(math.exp(-0.5 * (s - t)) for s in times[1:] if s > t)
+        assert Q_x.item() == pytest.approx(expected, rel=3e-3)
+
+
+@pytest.mark.parametrize("cuts", [[0.0, 0.375, 1.0], [1.0, 0.375, 0.0]])
+def test_neighbouring_panels_of_a_uniform_grid_share_no_node(cuts):
+    grid = snopt.UniformGrid(4)
+    panels = [grid.panel(a, b, cuts[0], cuts[-1]) for a, b in pairwise(cuts)]
+    assert sorted(chain(*panels)) == [(t, 0.25) for t in (0.125, 0.375, 0.625, 0.875)]
 
 
 def test_one_euler_step_is_a_residual_layer():
