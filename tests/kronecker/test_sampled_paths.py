@@ -110,7 +110,9 @@ def test_every_backward_pass_uses_the_same_nodes():
     recorder = recorder_of(model)
     recorder.seen = recorded(model, recorder, 0).seen
     model.solves = 4  # 28 nodes a pass, of which the sample expects 21
-    once, twice = (sums_of(recorded(model, recorder, 1, seeds)) for seeds in ((0,), (0, 0)))
+    recordings = [recorded(model, recorder, 1, seeds) for seeds in ((0,), (0, 0))]
+    assert recordings[0].seen.nodes == recordings[1].seen.nodes == {"field.first": 28}
+    once, twice = map(sums_of, recordings)
     for name, sums in once.items():
         torch.testing.assert_close(twice[name], [2 * total for total in sums])
 
