@@ -114,6 +114,18 @@ class Residual(nn.Module):
         return x + self.field(torch.zeros((), dtype=x.dtype), x)
 
 
+def descend(optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor], steps: int):
+    """Run the usual loop; return the losses."""
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    return losses
+
+
 class Count:
     """An observer that counts what it is told."""
 

@@ -78,7 +78,6 @@ def test_hessian_spectrum_draws_both_matrices():
 
 @pytest.mark.parametrize("solver", ["NeuralODE", "cdeint"])
 def test_neural_cde_tells_spirals_apart(solver, recwarn):
-    pytest.importorskip("torchcde")
     optimizer, loss, accuracy = part_of("neural_cde")(solver, iterations=25)
     assert loss < 0.3  # from 0.7
     assert accuracy > 0.9
@@ -88,7 +87,6 @@ def test_neural_cde_tells_spirals_apart(solver, recwarn):
 
 
 def test_latent_sde_raises_the_evidence_bound(recwarn):
-    pytest.importorskip("torchsde")
     optimizer, losses = part_of("latent_sde")(iterations=80)
     assert losses[-1] < 0.2 * losses[0]
     trained = {(row.kind, row.trained_by) for row in optimizer.summary().rows}

@@ -10,6 +10,8 @@ import sys
 import types
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 from tests.pages import anchors
@@ -39,8 +41,6 @@ def extension(name, monkeypatch):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, monkeypatch, tmp_path):
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
     monkeypatch.setenv("SNOPT_ITERATIONS", "2")
     monkeypatch.setenv("SNOPT_DATA", str(tmp_path))  # only data that need no download
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))

@@ -76,6 +76,16 @@ def test_the_step_is_carried_over_in_training_only():
     assert fresh.stats.nfe_forward == first
 
 
+def test_a_first_step_of_the_user_opens_every_call():
+    ode, times = block(options={"first_step": 0.01}), []
+    ode.field.register_forward_pre_hook(lambda _, inputs: times.append(inputs[0].item()))
+    for _ in range(2):
+        with torch.no_grad():
+            times.clear()
+            ode(batch())
+        assert times[1] == pytest.approx(0.01 / 5)  # the second stage of dopri5
+
+
 def test_a_restored_block_goes_on_exactly_as_the_living_one():
     ode, x = block(), batch()
     ode(x)
@@ -309,5 +319,4 @@ def test_a_compiled_block_is_picklable_after_use():
     out.sum().backward()
     block.set_number("carried", 0.0)
     for twin in (pickle.loads(pickle.dumps(block)), copy.deepcopy(block)):
-        assert not twin.adjoint.broken
         torch.testing.assert_close(twin(x), out)

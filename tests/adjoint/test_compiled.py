@@ -1,4 +1,7 @@
-"""Compiled steps: the same numbers, few compilations, and a way out."""
+"""Compiled steps: the same numbers, few compilations, and a way out.
+
+A step that could not be compiled is an error in every test (pyproject.toml), unless expected.
+"""
 
 import itertools
 import warnings
@@ -55,14 +58,11 @@ def test_traced_steps_equal_eager_over_changing_batches_without_endless_compilat
     field = Field()
     compiled, eager = pair(field, horizon=2.0, adjoint=snopt.Checkpoint(keep))
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        for size in (8, 5, 7, 3, 8, 6):
-            x = torch.randn(size, 3, requires_grad=True)
-            (out, found), (expected_out, expected) = gradients(compiled, x), gradients(eager, x)
-            assert torch.allclose(out, expected_out, atol=1e-5)
-            assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert not compiled.adjoint.broken
+    for size in (8, 5, 7, 3, 8, 6):
+        x = torch.randn(size, 3, requires_grad=True)
+        (out, found), (expected_out, expected) = gradients(compiled, x), gradients(eager, x)
+        assert torch.allclose(out, expected_out, atol=1e-5)
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
     # A static and a dynamic version of each of three functions, with room for one more
     # specialisation, but not one a batch size (which would be 18).
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
@@ -106,7 +106,6 @@ def test_what_follows_a_single_step_is_compiled_with_it(joins, parts):
             found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
         assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*found, strict=True))
     assert joins == [False, True, True]  # the first call has to guess a step
-    assert not compiled.adjoint.broken
 
 
 @pytest.mark.usefixtures("traced")
@@ -136,15 +135,6 @@ def test_hooks_run_as_if_nothing_were_joined(joins, hooked):
     assert joins == []
 
 
-def test_the_real_compiler_gives_the_eager_gradient():
-    compiled, eager = pair(Field())
-    x = torch.randn(6, 3, requires_grad=True)
-    found = gradients(compiled, x)[1]
-    if compiled.adjoint.broken:
-        pytest.skip("no working compiler on this machine")
-    assert torch.allclose(found, gradients(eager, x)[1], rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.usefixtures("traced")
 def test_compiled_serves_many_times_and_observers():
     field = Field()
@@ -172,10 +162,7 @@ def test_compiled_serves_many_times_and_observers():
 
 
 @pytest.mark.usefixtures("traced")
-def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observed():
-    def solve_of(state):  # a block's output is a copy of what the solve returned
-        return state.grad_fn.next_functions[0][0]
-
+def test_solves_of_one_step_give_the_same_bits_when_observed():
     def iteration(block):
         block.field.zero_grad()
         x = torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
@@ -183,20 +170,18 @@ def test_solves_of_one_step_stay_on_the_tape_and_give_the_same_bits_when_observe
         for _ in range(3):
             state = block(state)
         (state**2).sum().backward()
-        return [x.grad, *(p.grad.clone() for p in block.field.parameters())], solve_of(state)
+        return [x.grad, *(p.grad.clone() for p in block.field.parameters())]
 
     compiled, eager = pair(Field(), horizon=0.1, rtol=1e-3, atol=1e-3)
     iteration(compiled)
-    plain, node = iteration(compiled)
+    plain = iteration(compiled)
     assert compiled.stats.accepted == 1
-    assert "_Checkpoint" not in node.name()
     compiled.observer = Count()
-    observed, node = iteration(compiled)
-    assert "_Checkpoint" in node.name()
+    observed = iteration(compiled)
     assert compiled.observer.told == 3 * 2
     assert all(map(torch.equal, plain, observed))
     assert all(
-        torch.allclose(a, b, atol=1e-6) for a, b in zip(plain, iteration(eager)[0], strict=True)
+        torch.allclose(a, b, atol=1e-6) for a, b in zip(plain, iteration(eager), strict=True)
     )
 
 
@@ -211,13 +196,18 @@ def test_a_solve_that_needs_more_than_its_one_step_is_solved_all_the_same():
 
 
 def test_the_compiler_itself_gives_what_eager_steps_give():
-    """The other tests run traced graphs; those of whole models with the compiler are slow ones."""
-    compiled, eager = pair(Field(), horizon=0.1, rtol=1e-3, atol=1e-3)
+    """The other tests run traced graphs; those of whole models with the compiler are slow ones.
+
+    A machine without a working C++ compiler fails here: the eager fallback would hide a defect.
+    """
+    compiled, eager = pair(Field(), horizon=0.1)
     x = torch.randn(4, 3, requires_grad=True)
-    found, expected = gradients(compiled, x), gradients(eager, x)
-    assert not compiled.adjoint.broken
-    assert torch.allclose(found[0], expected[0], atol=1e-5)
-    assert torch.allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+    for horizon, steps in ((0.1, 1), (4.0, 2)):
+        compiled.horizon = eager.horizon = horizon
+        found, expected = gradients(compiled, x), gradients(eager, x)
+        assert compiled.stats.accepted >= steps
+        assert torch.allclose(found[0], expected[0], atol=1e-5)
+        assert torch.allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
 
 
 def test_where_no_compiler_works_eager_takes_over_with_one_warning(monkeypatch):
@@ -256,7 +246,6 @@ def test_tuple_states_compile():
     for block in (compiled, eager):
         y, log_p = block((x, zero))
         results.append(torch.autograd.grad(y.sum() + log_p.sum(), [x, *block.field.parameters()]))
-    assert not compiled.adjoint.broken
     for a, b in zip(*results, strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -286,7 +275,6 @@ def test_many_models_of_one_structure_share_compiled_code():
         with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
             for _ in range(2):
                 block(x).sum().backward()
-        assert not block.adjoint.broken
     # A first and a later call, of one step or of several: not one graph per model.
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 4
 
@@ -303,4 +291,3 @@ def test_a_model_in_all_its_uses_stays_within_the_compilers_allowance():
             block(x).sum().backward()
             with torch.no_grad():
                 block(x)
-    assert not block.adjoint.broken

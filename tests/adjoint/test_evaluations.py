@@ -51,13 +51,18 @@ def test_a_block_wastes_no_evaluation_after_its_first_call(adjoint, method):
             assert block.stats.nfe_backward == 0  # all tapes fit
 
 
+@pytest.mark.parametrize("keep", [0, 2])
 @pytest.mark.parametrize("method", ["bosh3", "dopri5", "tsit5", "dopri8"])
-def test_a_backward_pass_without_tapes_runs_accepted_steps_once(method):
+def test_a_backward_pass_runs_accepted_steps_without_tapes_once(method, keep):
     field, x = Counted(), start()
-    adjoint = snopt.Checkpoint(keep=0)
+    adjoint = snopt.Checkpoint(keep)
     block = snopt.NeuralODE(field, method=method, adjoint=adjoint, rtol=1e-5, atol=1e-5)
     block(x).sum().backward()
-    assert block.stats.nfe_backward == tableau_named(method).stages * block.stats.accepted
+    assert block.stats.accepted > keep
+    tableau, again = tableau_named(method), block.stats.accepted - keep
+    # The first stage of the first step with a tape may be the last of one without.
+    shared = int(tableau.fsal and keep > 0)
+    assert block.stats.nfe_backward == tableau.stages * again + shared
 
 
 @pytest.mark.parametrize("method", ["dopri5", "dopri8"])

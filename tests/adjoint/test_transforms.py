@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 
 import snopt
 from snopt.base.errors import GradientError
-from tests.problems import TanhField
+from tests.problems import TanhField, descend
 
 FIXED = {"method": "rk4", "options": {"step_size": 0.25}}
 
@@ -41,14 +41,7 @@ class Classifier(nn.Module):
 def train(model, optimizer):
     torch.manual_seed(0)
     x, y = torch.randn(8, 5, dtype=torch.float64), torch.randint(0, 2, (8,))
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return descend(optimizer, lambda: nn.functional.cross_entropy(model(x), y), 3)
 
 
 @pytest.mark.parametrize("make", [snopt.SNOpt, lambda model: torch.optim.Adam(model.parameters())])

@@ -10,7 +10,7 @@ import snopt
 from snopt.kronecker import KroneckerOptions, check_view, composite_of, matrices_of
 from snopt.optim import SNOpt
 from tests.kronecker.recorded import collected, recorder_of
-from tests.problems import Residual
+from tests.problems import Residual, descend
 
 RECURRENT = KroneckerOptions(recurrent=True)
 fuzzed = settings(max_examples=25, derandomize=True, deadline=None, database=None)
@@ -76,6 +76,14 @@ def test_what_each_matrix_saw_makes_its_gradient(call):
     module, arguments = call
     assert set(matrices_of(module))
     check_view(module, *arguments)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("widths", [{}, {"kdim": 3, "vdim": 5}], ids=["stacked", "apart"])
+def test_what_attention_saw_with_and_without_bias(widths, bias):
+    module = nn.MultiheadAttention(4, 2, bias=bias, **widths).double()
+    assert ("in_proj_weight" in matrices_of(module)) == (not widths)
+    check_view(module, *(randn(2, 3, widths.get(name, 4)) for name in ("q", "kdim", "vdim")))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -245,13 +253,7 @@ def test_composite_layers_train():
     model = Sequence(nn.GRU(2, 3, batch_first=True))
     optimizer = SNOpt(model, lr=0.02, curvature=RECURRENT)
     x = torch.randn(16, 6, 2)
-    losses = []
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss = (model(x) - x.sum((1, 2))).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = descend(optimizer, lambda: (model(x) - x.sum((1, 2))).square().mean(), 30)
     assert losses[-1] < 0.5 * losses[0]
 
 

@@ -6,9 +6,10 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import snopt
-from snopt.kronecker import matrices_of
+from snopt.kronecker import view_of
 from snopt.optim import SNOpt
 from tests.kronecker.recorded import factors_after
+from tests.problems import descend
 
 LAYERS = {
     "linear": (lambda: nn.Linear(3, 4), (6, 3)),
@@ -63,26 +64,6 @@ def test_factors_are_those_of_the_plain_layer_times_the_scale(kind, norm, scale)
     torch.testing.assert_close(got.A, want.A[..., :-1, :-1])
 
 
-def test_where_the_norm_changes_nothing_bases_and_first_step_are_those_of_the_plain_layer():
-    """At g = ‖V‖ the weight is V. Gradients differ by what lies along V only."""
-    torch.manual_seed(0)
-    plain = nn.Linear(3, 4, bias=False).double()
-    normed = nn.Linear(3, 4, bias=False).double()
-    normed.load_state_dict(plain.state_dict())
-    weight_norm(normed)
-    x = torch.randn(8, 3, dtype=torch.float64)
-    bases = []
-    for model in (plain, normed):
-        optimizer = SNOpt(model, rule="kronecker", damping=1e-3)
-        torch.tanh(model(x)).square().mean().backward()
-        optimizer.step()
-        (weight, _) = matrices_of(model)["weight"]
-        bases.append(optimizer.state[weight]["bases"])
-    for mode, other in zip(*bases, strict=True):
-        overlap = (mode[0].mT @ other[0]).abs()
-        torch.testing.assert_close(overlap[0], torch.eye(len(overlap[0]), dtype=x.dtype))
-
-
 class Field(nn.Module):
     def __init__(self, norm):
         super().__init__()
@@ -91,6 +72,14 @@ class Field(nn.Module):
 
     def forward(self, t, x):
         return self.last(torch.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("norm", NORMS.values())
+@pytest.mark.parametrize(("kind", "sizes"), [("linear", (4, 3)), ("conv", (2, 9))])
+def test_a_view_leaves_the_bias_out_which_the_norm_does_not_scale(kind, sizes, norm):
+    view = view_of(norm(LAYERS[kind][0]()))
+    assert view.mode_sizes == sizes
+    assert len(view.parameters) == 1
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -107,13 +96,7 @@ def test_normalised_layers_train_in_and_out_of_a_field(norm):
         p.numel() for p in model.parameters()
     )
     x = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))
-    losses = []
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss = (model(x) - x.flip(1)).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = descend(optimizer, lambda: (model(x) - x.flip(1)).square().mean(), 30)
     assert set(optimizer.factors) == {"0", "1.field.first", "1.field.last"}
     assert losses[-1] < 0.5 * losses[0]
 
@@ -126,7 +109,8 @@ def test_recording_does_not_advance_a_power_iteration_nor_change_a_gradient(norm
         optimizer = SNOpt(model) if recorded else None
         x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
         model(x).square().mean().backward()
-        assert optimizer is None or optimizer.recorder.recording.sums.layers["field.last"].modes
         state = [*(p.grad for p in model.parameters()), *model.buffers()]
         results.append([t.clone() for t in state])
+    optimizer.step()
+    assert set(optimizer.factors) == {"field.first", "field.last"}
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -47,14 +47,14 @@ def batch(seed=0):
     return torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def recorded(model, recorder, turn, passes=1):
-    """The recording of one iteration."""
+def recorded(model, recorder, turn, seeds=(0,)):
+    """The recording of one iteration, with a backward pass for each batch."""
     recording = recorder.arm(seed=turn)
     if model.functional:
         model.observer = lambda: recorder.observer(model.field)
     model.zero_grad()
-    for i in range(passes):
-        model(batch(i)).square().mean().backward()
+    for seed in seeds:
+        model(batch(seed)).square().mean().backward()
     recorder.disarm()
     return recording
 
@@ -75,9 +75,11 @@ def test_in_all_turns_each_item_is_taken_equally_often(taken, of):
         assert share.weight * sum(item in items for items in chosen) == pytest.approx(of)
     gaps = [b - a for items in chosen for a, b in pairwise(items)]
     assert not gaps or max(gaps) <= -(-of // taken) + 1
+    if of > 8 * taken:  # the next turn is not of their neighbours, which are similar
+        assert min(abs(a - b) for a in chosen[0] for b in chosen[1]) > 0.3 * of / taken
 
 
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("passes", [(0,), (0, 1)], ids=len)
 @pytest.mark.parametrize(
     "model", [series(), series(2, STAGES // 2), series(2, STAGES // 2, functional=True)],
     ids=["solves", "nodes", "functional"],
@@ -91,13 +93,28 @@ def test_the_mean_over_all_turns_is_the_factor_of_the_whole_path(model, passes):
     recorder.seen = first.seen
     turns = first.seen.solves["field.first"] or STAGES
     turns = turns if turns > FEWEST_SOLVES else STAGES
-    parts = [sums_of(recorded(model, recorder, turn, passes)) for turn in range(turns)]
+    recordings = [recorded(model, recorder, turn, passes) for turn in range(turns)]
+    for counts in ("solves", "nodes", "rows"):  # extrapolated to the whole path
+        assert getattr(recordings[1].seen, counts) == pytest.approx(getattr(first.seen, counts))
+    parts = [sums_of(recording) for recording in recordings]
     for name in ("field.first", "field.last"):
         for i, expected in enumerate(whole[name]):
             if i < 2:
                 assert not torch.allclose(parts[0][name][i], expected, rtol=1e-3)
             mean = sum(part[name][i] for part in parts) / turns
             torch.testing.assert_close(mean, expected, rtol=1e-6, atol=0.0)
+
+
+def test_every_backward_pass_uses_the_same_nodes():
+    model = series(3, 7)
+    recorder = recorder_of(model)
+    recorder.seen = recorded(model, recorder, 0).seen
+    model.solves = 4  # 28 nodes a pass, of which the sample expects 21
+    recordings = [recorded(model, recorder, 1, seeds) for seeds in ((0,), (0, 0))]
+    assert recordings[0].seen.nodes == recordings[1].seen.nodes == {"field.first": 28}
+    once, twice = map(sums_of, recordings)
+    for name, sums in once.items():
+        torch.testing.assert_close(twice[name], [2 * total for total in sums])
 
 
 def test_a_solve_that_is_left_out_is_not_observed():

@@ -45,12 +45,9 @@ class Tanh(nn.Module):
 def same(a, b, rtol=1e-6):
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(
-            a[name].A, b[name].A, rtol=rtol, atol=rtol * float(a[name].A.abs().max())
-        )
-        torch.testing.assert_close(
-            a[name].B, b[name].B, rtol=rtol, atol=rtol * float(a[name].B.abs().max())
-        )
+        for one, other in ((a[name].A, b[name].A), (a[name].B, b[name].B)):
+            atol = rtol * float(one.abs().max())
+            torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
 
 
 def test_scalar_linear_field_in_closed_form():
@@ -189,29 +186,23 @@ def run(field, x, *, tol=1e-7, scale=None, curvature=None, **kwargs):
     return factors_after(block, loss, curvature)
 
 
-@pytest.mark.parametrize("adjoint", ["backsolve", "direct", "reversible"])
-def test_factors_do_not_depend_on_the_adjoint(adjoint):
+SOLVERS = {
+    "backsolve": ({"adjoint": "backsolve"}, 1e-4),
+    "direct": ({"adjoint": "direct"}, 1e-4),
+    "reversible": ({"adjoint": "reversible", "tol": 1e-6}, 1e-4),
+    "adams": ({"method": "implicit_adams", "options": {"step_size": 0.01}}, 1e-3),
+    "scipy": ({"method": "scipy_solver", "options": {"solver": "LSODA"}}, 1e-3),
+    "rk4": ({"method": "rk4", "options": {"step_size": 0.01}}, 1e-3),
+    "adaptive_heun": ({"method": "adaptive_heun", "tol": 1e-5}, 1e-3),
+    "coarse": ({"tol": 1e-5}, 1e-3),
+    "fine": ({"tol": 1e-9}, 1e-3),
+}
+
+
+@pytest.mark.parametrize(("solver", "rtol"), SOLVERS.values(), ids=SOLVERS)
+def test_factors_do_not_depend_on_adjoint_method_or_tolerance(solver, rtol):
     field, x = smooth_case()
-    tol = 1e-6 if adjoint == "reversible" else 1e-7
-    same(run(field, x), run(field, x, adjoint=adjoint, tol=tol), rtol=1e-4)
-
-
-@pytest.mark.parametrize("method", ["implicit_adams", "scipy_solver", "rk4", "adaptive_heun"])
-def test_factors_do_not_depend_on_the_solver_black_boxes_included(method):
-    field, x = smooth_case()
-    options = {
-        "implicit_adams": {"step_size": 0.01},
-        "scipy_solver": {"solver": "LSODA"},
-        "rk4": {"step_size": 0.01},
-    }.get(method)
-    tol = 1e-5 if method == "adaptive_heun" else 1e-7
-    other = run(field, x, method=method, options=options, tol=tol)
-    same(run(field, x), other, rtol=1e-3)
-
-
-def test_factors_do_not_depend_on_the_tolerance():
-    field, x = smooth_case()
-    same(run(field, x, tol=1e-5), run(field, x, tol=1e-9), rtol=1e-3)
+    same(run(field, x), run(field, x, **solver), rtol=rtol)
 
 
 def test_factors_do_not_depend_on_the_order_of_the_batch():

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 import snopt
 from snopt.models import ImageClassifier, ResidualClassifier
+from tests.problems import descend
 
 
 @pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32), (1, 8)])
@@ -52,12 +53,5 @@ def test_the_horizon_and_the_solver_reach_the_block():
 def test_snopt_trains_it(kind):
     model = kind(1, 4, width=8)
     x, y = torch.randn(16, 1, 12, 12), torch.randint(4, (16,))
-    optimizer = snopt.SNOpt(model)
-    losses = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = descend(snopt.SNOpt(model), lambda: functional.cross_entropy(model(x), y), 10)
     assert losses[-1] < 0.9 * losses[0]

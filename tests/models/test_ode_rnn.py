@@ -7,6 +7,7 @@ from torch.nn import functional
 import snopt
 from snopt.base.errors import InvalidTimes
 from snopt.models import ODERNN
+from tests.problems import descend
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -152,13 +153,7 @@ def test_snopt_trains_it(irregular):
     if irregular:
         more["times"] = torch.rand(16, 6).cumsum(1)
     optimizer = snopt.SNOpt(model)
-    losses = []
-    for _ in range(15):
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x, **more), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = descend(optimizer, lambda: functional.cross_entropy(model(x, **more), y), 15)
     assert losses[-1] < 0.9 * losses[0]
     assert {f"block.field.field.layers.{i}" for i in range(4)} <= optimizer.factors.keys()
 

@@ -150,3 +150,9 @@ def test_tolerances_can_be_given_a_part():
     assert counts[1] < 0.5 * counts[0]
     with pytest.raises(InvalidOption, match="1 tolerances for a state of 2"):
         snopt.odeint(field, x0, [0.0, 1.0], rtol=1e-5, atol=(1e-5,))
+
+
+def test_rounding_adds_no_step_to_a_grid():
+    """(0.4 - 0.1) / 0.1 is a little more than three."""
+    stops = list(Settings.parse("euler", 0.0, 0.0, {"step_size": 0.1}).landing([0.1, 0.4]))
+    assert stops == pytest.approx([0.1 * i for i in (2, 3, 4)])

@@ -100,6 +100,10 @@ def test_the_controller_shrinks_after_a_failure_and_grows_after_success():
     assert control.factor(0.0, 1.0, 5) == control.ifactor
     # Proportional part: the same error after a smaller one means errors are growing.
     assert control.factor(0.5, 0.1, 5) < control.factor(0.5, 0.5, 5)
+    assert control.factor(1e9, 1.0, 5) == control.dfactor
+    assert control.factor(0.5, 0.0, 5) == control.factor(0.5, 1e-4, 5) > control.dfactor
+    # After a step of min_step, which is accepted with any error, a rejected one does not grow.
+    assert control.factor(1.1, 1e6, 5) == 1.0
 
 
 @pytest.mark.parametrize("problem", sorted(PROBLEMS))

@@ -122,20 +122,17 @@ def test_inconsistent_coefficients_are_refused(a, b, embedded, message):
     assert "wrong" not in TABLEAUS
 
 
-def test_stages_that_do_not_fit_their_rows_are_refused():
-    with pytest.raises(ValueError, match="3 rows of a, 3 times and 5 stages are inconsistent"):
-        register_method(replace(TABLEAUS["heun"], name="wrong", stages=5))
-
-
-def test_a_stage_at_another_time_than_its_row_says_is_refused():
-    with pytest.raises(ValueError, match=r"row 1 of a sums to 1, but its time is 0\.9"):
-        register_method(replace(TABLEAUS["heun"], name="wrong", c=(0.0, 0.9, 1.0)))
-
-
-def test_a_dense_output_that_ends_elsewhere_is_refused():
-    good = TABLEAUS["heun"]
-    with pytest.raises(ValueError, match="dense output does not match the new state"):
-        register_method(replace(good, name="wrong", dense=TABLEAUS["midpoint"].dense))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stages": 5}, "3 rows of a, 3 times and 5 stages are inconsistent"),
+        ({"c": (0.0, 0.9, 1.0)}, r"row 1 of a sums to 1, but its time is 0\.9"),
+        ({"dense": TABLEAUS["midpoint"].dense}, "dense output does not match the new state"),
+    ],
+)
+def test_a_tableau_whose_parts_do_not_fit_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        register_method(replace(TABLEAUS["heun"], name="wrong", **change))
 
 
 def test_an_unknown_name_lists_the_known_and_the_nearest():

@@ -54,6 +54,27 @@ def image_batch(n=8, seed=0):
     return x, (x.mean((1, 2, 3)) > 0).long()
 
 
+def iterate(model, optimizer, x=None):
+    """One iteration on the mean square of the outputs."""
+    optimizer.zero_grad()
+    if x is None:
+        x = torch.randn(4, 3, dtype=next(model.parameters()).dtype)
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def cloned(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def unchanged(model, before):
+    return all(map(torch.equal, model.parameters(), before))
+
+
+def trained_by(optimizer):
+    return {row.name: row.trained_by for row in optimizer.summary().rows}
+
+
 def train(model, optimizer, steps, batches=image_batch):
     """Run the usual loop; return the losses."""
     losses = []

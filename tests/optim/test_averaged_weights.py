@@ -8,12 +8,15 @@ from torch import nn
 
 import snopt
 from snopt.optim.averaging import share_and_lr
+from tests.optim.problems import cloned as values
+
+LR = 0.05
 
 
 def trained(steps=30, **settings):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)).double()
-    optimizer = snopt.SNOpt(model, lr=0.05, **settings)
+    optimizer = snopt.SNOpt(model, lr=LR, **settings)
     for _ in range(steps):
         step(model, optimizer)
     return model, optimizer
@@ -26,25 +29,18 @@ def step(model, optimizer):
     optimizer.step()
 
 
-def values(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
 def test_eval_shows_the_weighted_average_of_the_fast_sequence():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)).double()
-    optimizer = snopt.SNOpt(model, lr=0.05)
-    state, averages = {}, None
+    model, optimizer = trained(0)
+    averages, state, beta = values(model), {}, 0.9
     for _ in range(30):
         step(model, optimizer)
-        share, _ = share_and_lr(state, 0.05)
-        fast = [optimizer.state[p]["fast"].clone() for p in model.parameters()]
-        averages = fast if averages is None else [
-            (1 - share) * x + share * z for x, z in zip(averages, fast, strict=True)
-        ]  # fmt: skip
+        c, _ = share_and_lr(state, LR)
+        for i, y in enumerate(values(model)):
+            # y = (1 - β) z + β x, with x = (1 - c) x_before + c z.
+            before = (1 - c) * averages[i]
+            averages[i] = before + c * (y - beta * before) / (1 - beta + beta * c)
     optimizer.eval()
-    for found, expected in zip(values(model), averages, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(values(model), averages, rtol=1e-9, atol=1e-11)
 
 
 def test_train_restores_the_weights_bit_for_bit():
@@ -94,6 +90,22 @@ def test_without_an_average_nothing_changes(settings):
     optimizer.eval()
     assert all(map(torch.equal, before, values(model)))
     step(model, optimizer)
+
+
+def test_after_a_rollback_warm_up_and_average_start_anew():
+    model, optimizer = trained(on_divergence="rollback")
+    assert optimizer.rollback()
+    start = values(model)
+    optimizer.eval()
+    torch.testing.assert_close(values(model), start)
+    optimizer.train()
+    step(model, optimizer)
+    after = values(model)
+    moved = sum((a - b).square().sum() for a, b in zip(after, start, strict=True)) ** 0.5
+    # A direction has an RMS of one at most, and the first rate is a twentieth.
+    assert 0 < moved <= 1.001 * LR / 20 * sum(p.numel() for p in start) ** 0.5
+    optimizer.eval()
+    torch.testing.assert_close(values(model), after)  # the average of one step is that step
 
 
 def test_a_rollback_returns_to_the_weights_for_training():

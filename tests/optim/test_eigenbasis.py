@@ -60,29 +60,26 @@ def test_second_moment_of_uncorrelated_coordinates_is_carried_exactly():
     torch.testing.assert_close(carry_second_moment(v, change).flatten(), expected)
 
 
-def test_tikhonov_solves_the_damped_kronecker_system():
+@pytest.mark.parametrize(("damping", "weight_decay"), [(0.3, 0.2), (0.0, 0.0)])
+def test_tikhonov_solves_the_damped_kronecker_system(damping, weight_decay):
+    """Without damping it is line 10 of Algorithm 1."""
     A, B = spd(4), spd(3)
     W = torch.randn(3, 4, dtype=torch.float64)
     eigen = [robust_eigh(B[None]), robust_eigh(A[None])]
     bases = [[vectors] for _, vectors in eigen]
-    X = tikhonov(
-        rotate(W[None], bases), [values for values, _ in eigen], damping=0.3, weight_decay=0.2
-    )
+    values = [values for values, _ in eigen]
+    X = tikhonov(rotate(W[None], bases), values, damping=damping, weight_decay=weight_decay)
     got = rotate_back(X, bases)[0]
     # vec stacks columns, so that vec(B W Aᵀ) = (A ⊗ B) vec(W), as in the paper.
-    dense = torch.kron(A, B) + 0.5 * torch.eye(12, dtype=torch.float64)
+    dense = torch.kron(A, B) + (damping + weight_decay) * torch.eye(12, dtype=torch.float64)
     expected = torch.linalg.solve(dense, W.T.flatten()).reshape(4, 3).T
     torch.testing.assert_close(got, expected)
 
 
-def test_without_damping_tikhonov_is_line_10_of_algorithm_1():
-    A, B = spd(4), spd(3)
-    W = torch.randn(3, 4, dtype=torch.float64)
-    eigen = [robust_eigh(B[None]), robust_eigh(A[None])]
-    bases = [[vectors] for _, vectors in eigen]
-    X = tikhonov(rotate(W[None], bases), [values for values, _ in eigen], damping=0.0)
-    expected = torch.linalg.inv(B) @ W @ torch.linalg.inv(A).T
-    torch.testing.assert_close(rotate_back(X, bases)[0], expected)
+def test_negative_eigenvalues_from_rounding_count_as_zero():
+    values = [torch.tensor([[-0.5, 2.0]]), torch.tensor([[-0.5, 1.0]])]
+    found = tikhonov(torch.ones(1, 2, 2), values, damping=0.5)
+    torch.testing.assert_close(found, torch.tensor([[[2.0, 2.0], [2.0, 0.4]]]))
 
 
 def test_amortized_does_not_write_to_its_state():

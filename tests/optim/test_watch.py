@@ -5,18 +5,11 @@ import torch
 from torch import nn
 
 import snopt
-from tests.problems import LayerField
+from tests.optim.problems import cloned, iterate, trained_by
 
 
 def net():
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-
-
-def iterate(model, optimizer):
-    optimizer.zero_grad()
-    x = torch.randn(5, 3, dtype=next(model.parameters()).dtype)
-    model(x).square().mean().backward()
-    optimizer.step()
 
 
 def replaced(model):
@@ -48,7 +41,7 @@ def test_a_model_changed_after_the_first_step_is_refused(change, message):
 def test_a_model_may_be_cast_before_the_first_step():
     model = net()
     optimizer = snopt.SNOpt(model)
-    before = [p.detach().double() for p in model.parameters()]
+    before = [p.double() for p in cloned(model)]
     iterate(model.double(), optimizer)
     for parameter, old in zip(model.parameters(), before, strict=True):
         assert parameter.dtype == torch.float64
@@ -63,18 +56,4 @@ def test_a_group_without_names_joins_those_with_names():
     assert optimizer.param_groups[1]["param_names"] == ["2.weight", "2.bias"]
     for _ in range(6):
         iterate(model, optimizer)
-    assert [row.trained_by for row in optimizer.summary().rows] == ["kronecker", "kronecker"]
-
-
-def test_one_field_needs_no_list():
-    field = LayerField()
-    optimizer = snopt.SNOpt(field, fields=field)
-    x = snopt.odeint(field, torch.randn(4, 3), [0.0, 1.0], observer=optimizer.observer(field))
-    x[-1].square().mean().backward()
-    optimizer.step()
-    assert "layer" in optimizer.factors
-
-
-def test_a_foreign_field_is_refused():
-    with pytest.raises(ValueError, match="make it a submodule of the model"):
-        snopt.SNOpt(LayerField(), fields=[LayerField()])
+    assert trained_by(optimizer) == {"0": "kronecker", "2": "kronecker"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -171,3 +174,25 @@ def write_all(root: Path) -> Path:
     np.save(in_folder(root / "miniboone/data.npy"), random().standard_normal((100, 43)) * 7 + 1)
     np.save(in_folder(root / "gas/ethylene_CO.npy"), sensors(100))
     return root
+
+
+def tar(members: dict[str, bytes], *, link: tuple[str, str] | None = None) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        if link:
+            entry = tarfile.TarInfo(link[0])
+            entry.type, entry.linkname = tarfile.SYMTYPE, link[1]
+            archive.addfile(entry)
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return sink.getvalue()
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return sink.getvalue()

@@ -1,10 +1,8 @@
 """Downloads from a server of our own on this machine, through pooch."""
 
 import hashlib
-import io
 import subprocess
 import sys
-import tarfile
 import time
 import tracemalloc
 import zipfile
@@ -22,7 +20,7 @@ from snopt.lab.data import REGISTRY, DataCorrupted, DownloadFailed, fetch, load,
 from snopt.lab.data.archives import extract
 from snopt.lab.data.download import download
 from snopt.lab.data.sources import FORMS, File, Form, Origin
-from tests.lab.data.files import write_mnist, write_uea
+from tests.lab.data.files import tar, write_mnist, write_uea, zipped
 
 
 class Server:
@@ -88,28 +86,6 @@ def everything_in(folder: Path) -> list[str]:
     """Every file but the lock of the downloads."""
     found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     return sorted(found - {".download/lock"})
-
-
-def tar(members: dict[str, bytes], *, link: tuple[str, str] | None = None) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
-        if link:
-            entry = tarfile.TarInfo(link[0])
-            entry.type, entry.linkname = tarfile.SYMTYPE, link[1]
-            archive.addfile(entry)
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return sink.getvalue()
-
-
-def zipped(members: dict[str, bytes]) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return sink.getvalue()
 
 
 # ------------------------------------------------------------------------------ download
@@ -365,19 +341,24 @@ def test_fetch_has_nothing_to_do_for_what_is_generated(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def serve_trajectories(server, tmp_path, monkeypatch, cut=0):
+    """Serve an archive without a known checksum; return its files and their contents."""
+    write_uea(tmp_path / "origin", "CharacterTrajectories", 3, (6, 18), (40, 12))
+    wanted = FORMS["character_trajectories"][0].files
+    whole = {f.member: (tmp_path / "origin" / f.path).read_bytes() for f in wanted}
+    members = {name: content[: len(content) - cut] for name, content in whole.items()}
+    origin = server.put("x.zip", zipped(members), known=False)
+    files = tuple(File(f.path, origin, member=f.member) for f in wanted)
+    serve(monkeypatch, "character_trajectories", files, (40, 12))
+    return wanted, members
+
+
 @pytest.mark.filterwarnings("ignore:no checksum is known")
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_cannot_be_verified_is_read_once_and_removed_if_bad(
     server, tmp_path, monkeypatch, whole
 ):
-    write_uea(tmp_path / "origin", "CharacterTrajectories", 3, (6, 18), (40, 12))
-    wanted = FORMS["character_trajectories"][0].files
-    members = {f.member: (tmp_path / "origin" / f.path).read_bytes() for f in wanted}
-    if not whole:
-        members = {name: content[:-200] for name, content in members.items()}
-    origin = server.put("x.zip", zipped(members), known=False)
-    files = tuple(File(f.path, origin, member=f.member) for f in wanted)
-    serve(monkeypatch, "character_trajectories", files, (40, 12))
+    serve_trajectories(server, tmp_path, monkeypatch, cut=0 if whole else 200)
     root = tmp_path / "cache"
     if whole:
         assert len(fetch("character_trajectories", root)) == 2
@@ -407,12 +388,7 @@ def test_files_are_verified_on_request(served_mnist, tmp_path, capsys):
 
 @pytest.mark.filterwarnings("ignore:no checksum is known")
 def test_the_checksum_of_a_fetched_file_is_recorded(server, tmp_path, monkeypatch):
-    write_uea(tmp_path / "origin", "CharacterTrajectories", 3, (6, 18), (40, 12))
-    wanted = FORMS["character_trajectories"][0].files
-    members = {f.member: (tmp_path / "origin" / f.path).read_bytes() for f in wanted}
-    origin = server.put("x.zip", zipped(members), known=False)
-    files = tuple(File(f.path, origin, member=f.member) for f in wanted)
-    serve(monkeypatch, "character_trajectories", files, (40, 12))
+    wanted, members = serve_trajectories(server, tmp_path, monkeypatch)
     by_hand = tmp_path / "by_hand" / wanted[0].path
     by_hand.parent.mkdir(parents=True)
     by_hand.write_bytes(members[wanted[0].member])

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import random
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -133,26 +130,10 @@ def test_damaged_checksums_are_compared_or_unknown(tmp_path):
     assert "unknown" in verdicts
 
 
-def archive(kind: str) -> bytes:
-    content = {"folder/a.txt": b"a", "folder/b.txt": bytes(range(256)) * 8}
-    sink = io.BytesIO()
-    if kind == "zip":
-        with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as new:
-            for name, raw in content.items():
-                new.writestr(name, raw)
-    else:
-        with tarfile.open(fileobj=sink, mode="w:gz") as tape:
-            for name, raw in content.items():
-                entry = tarfile.TarInfo(name)
-                entry.size = len(raw)
-                tape.addfile(entry, io.BytesIO(raw))
-    return sink.getvalue()
-
-
-@pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_a_damaged_archive_gives_the_file_or_is_refused(kind, tmp_path):
-    draw = random.Random(kind)
-    valid = archive(kind)
+@pytest.mark.parametrize("make", [files.zipped, files.tar])
+def test_a_damaged_archive_gives_the_file_or_is_refused(make, tmp_path):
+    draw = random.Random(make.__name__)
+    valid = make({"folder/a.txt": b"a", "folder/b.txt": bytes(range(256)) * 8})
     path = tmp_path / "archive"
     for trial in range(MUTATIONS):
         path.write_bytes(recompress(valid, draw))

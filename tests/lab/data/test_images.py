@@ -50,24 +50,18 @@ def test_a_small_file_that_decompresses_to_too_much_is_refused_early(tmp_path, m
     assert peak < 1 << 23
 
 
-def test_images_must_be_28_x_28(tmp_path, small_sizes):
+@pytest.mark.parametrize(
+    ("file", "values", "reason"),
+    [
+        ("images-idx3", np.zeros((100, 14, 56)), r"\(100, 14, 56\), not \(N, 28, 28\)"),
+        ("labels-idx1", np.arange(99) % 10, r"\(99,\) does not fit \(100, 28, 28\)"),
+        ("labels-idx1", np.arange(100) % 11, "digits 0 to 9"),
+    ],
+)
+def test_images_and_labels_must_fit(tmp_path, small_sizes, file, values, reason):
     write_mnist(tmp_path, SIZES["mnist"])
-    write_idx(tmp_path / "mnist/train-images-idx3-ubyte.gz", np.zeros((100, 14, 56)))
-    with pytest.raises(DataCorrupted, match=r"\(100, 14, 56\), not \(N, 28, 28\)"):
-        load("mnist", tmp_path)
-
-
-def test_labels_must_go_with_the_images(tmp_path, small_sizes):
-    write_mnist(tmp_path, SIZES["mnist"])
-    write_idx(tmp_path / "mnist/train-labels-idx1-ubyte.gz", np.arange(99) % 10)
-    with pytest.raises(DataCorrupted, match=r"\(99,\) does not fit \(100, 28, 28\)"):
-        load("mnist", tmp_path)
-
-
-def test_labels_must_be_digits(tmp_path, small_sizes):
-    write_mnist(tmp_path, SIZES["mnist"])
-    write_idx(tmp_path / "mnist/train-labels-idx1-ubyte.gz", np.arange(100) % 11)
-    with pytest.raises(DataCorrupted, match="digits 0 to 9"):
+    write_idx(tmp_path / f"mnist/train-{file}-ubyte.gz", values)
+    with pytest.raises(DataCorrupted, match=reason):
         load("mnist", tmp_path)
 
 
@@ -112,12 +106,10 @@ def test_svhn_is_turned_upright_and_ten_is_zero(tmp_path):
 def test_a_damaged_svhn_file_is_refused(tmp_path):
     path = tmp_path / "a.mat"
     write_svhn(path, 12)
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(DataCorrupted, match="MATLAB 5"):
-        read_svhn(path)
-    path.write_text("<html>Not found</html>")
-    with pytest.raises(DataCorrupted, match="MATLAB 5"):
-        read_svhn(path)
+    for content in (path.read_bytes()[:2000], b"<html>Not found</html>"):
+        path.write_bytes(content)
+        with pytest.raises(DataCorrupted, match="MATLAB 5"):
+            read_svhn(path)
 
 
 def test_a_variable_that_decompresses_to_too_much_is_refused(tmp_path, monkeypatch):

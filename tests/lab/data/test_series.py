@@ -86,27 +86,33 @@ def test_one_very_long_series_is_refused_before_all_are_padded_to_it(tmp_path):
         read_ts(path)
 
 
-def test_both_files_must_have_the_same_channels(tmp_path, small_sizes):
-    write_uea(tmp_path, "CharacterTrajectories", 3, (6, 18), SIZES["character_trajectories"])
-    path = tmp_path / "CharacterTrajectories/CharacterTrajectories_TEST.ts"
-    write_ts(path, random_series(12, 2, (6, 18)), [f"{i % 4}.0" for i in range(12)])
-    with pytest.raises(DataCorrupted, match=r"TEST.ts .*2 channels, not 3"):
-        load("character_trajectories", tmp_path)
-
-
-def test_both_files_must_have_the_same_classes(tmp_path, small_sizes):
-    write_uea(tmp_path, "CharacterTrajectories", 3, (6, 18), SIZES["character_trajectories"])
-    path = tmp_path / "CharacterTrajectories/CharacterTrajectories_TEST.ts"
-    write_ts(path, random_series(12, 3, (6, 18)), ["x"] * 12)
-    with pytest.raises(DataCorrupted, match=r"classes \('x',\)"):
-        load("character_trajectories", tmp_path)
-
-
-def test_a_series_lost_at_the_end_is_noticed(tmp_path, small_sizes):
-    write_uea(tmp_path, "CharacterTrajectories", 3, (6, 18), SIZES["character_trajectories"])
-    path = tmp_path / "CharacterTrajectories/CharacterTrajectories_TRAIN.ts"
+def lose_the_last(path):
     path.write_bytes(b"\n".join(path.read_bytes().splitlines()[:-1]))
-    with pytest.raises(DataCorrupted, match="39 examples to train"):
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "reason"),
+    [
+        (
+            "TEST",
+            lambda path: write_ts(
+                path, random_series(12, 2, (6, 18)), [f"{i % 4}.0" for i in range(12)]
+            ),
+            r"TEST.ts .*2 channels, not 3",
+        ),
+        (
+            "TEST",
+            lambda path: write_ts(path, random_series(12, 3, (6, 18)), ["x"] * 12),
+            r"classes \('x',\)",
+        ),
+        ("TRAIN", lose_the_last, "39 examples to train"),
+    ],
+    ids=["channels", "classes", "a series lost"],
+)
+def test_both_files_must_fit(tmp_path, small_sizes, part, change, reason):
+    write_uea(tmp_path, "CharacterTrajectories", 3, (6, 18), SIZES["character_trajectories"])
+    change(tmp_path / f"CharacterTrajectories/CharacterTrajectories_{part}.ts")
+    with pytest.raises(DataCorrupted, match=reason):
         load("character_trajectories", tmp_path)
 
 

@@ -98,12 +98,16 @@ def test_bound_is_for_all_solves_of_an_iteration_together(tmp_path, monkeypatch,
     assert "lower the learning rate (1e-06)" in outcome.message
 
 
-def test_bound_of_the_user_is_named_as_such(tmp_path):
-    model = Recurrent(solves=1, options={"max_num_steps": 5}).double()
+def ruined(folder, model, at):
+    """The outcome of a run whose field becomes stiff after an iteration."""
     config = replace(CONFIG, iterations=40, evaluate_every=50)
     parts = Parts(model, torch.optim.SGD(model.parameters(), lr=1e-6))
-    ruin = At(15, lambda: model.field.rate.data.fill_(1e4))
-    outcome = train(Moons(), parts, config, tmp_path, listeners=[ruin])
+    ruin = At(at, lambda: model.field.rate.data.fill_(1e4))
+    return train(Moons(), parts, config, folder, listeners=[ruin])
+
+
+def test_bound_of_the_user_is_named_as_such(tmp_path):
+    outcome = ruined(tmp_path, Recurrent(solves=1, options={"max_num_steps": 5}).double(), at=15)
     assert outcome.status == "diverged"
     assert "exceeded max_num_steps" in outcome.message
 
@@ -121,9 +125,5 @@ def test_bound_is_for_each_batch_of_an_evaluation(tmp_path):
 
 
 def test_bound_holds_from_the_second_update(tmp_path):
-    model = Recurrent(solves=4).double()
-    config = replace(CONFIG, iterations=20, evaluate_every=50)
-    parts = Parts(model, torch.optim.SGD(model.parameters(), lr=1e-6))
-    ruin = At(1, lambda: model.field.rate.data.fill_(1e4))
-    outcome = train(Moons(), parts, config, tmp_path, listeners=[ruin])
+    outcome = ruined(tmp_path, Recurrent(solves=4).double(), at=1)
     assert (outcome.status, outcome.iteration) == ("diverged", 1 + PATIENCE)

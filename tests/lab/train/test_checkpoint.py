@@ -132,6 +132,16 @@ ODD = {
     "another run": lambda state: {**state, "run": "another"},
     "a later format": lambda state: {**state, "format": 2},
 }
+IMPOSSIBLE = {
+    "iteration": 5, "skipped": None, "seconds": None, "last": [], "best": "high", "costs": "abc",
+}  # fmt: skip
+
+
+def with_progress(name):
+    return lambda state: {**state, "progress": {**state["progress"], name: IMPOSSIBLE[name]}}
+
+
+ODD |= {f"impossible {name}": with_progress(name) for name in IMPOSSIBLE}
 
 
 @pytest.mark.parametrize("spoil", ODD.values(), ids=ODD)

@@ -27,8 +27,6 @@ def slow(what, kills):
     ],
 )
 def test_what_was_killed_resumes_to_the_same_end(tmp_path, what, kills):
-    if what == "sweep":
-        pytest.importorskip("optuna")
     command = [sys.executable, str(PROGRAM), str(tmp_path), str(kills), str(kills), what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

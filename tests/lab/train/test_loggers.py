@@ -72,9 +72,13 @@ def test_wandb_works_offline(tmp_path, monkeypatch):
 
 
 class FakeClient(FakeRun):
-    def __init__(self, uri):
+    def __init__(self):
         super().__init__()
-        self.uri, self.params = uri, {}
+        self.params = {}
+
+    def __call__(self, uri):
+        self.uri = uri
+        return self
 
     def get_experiment_by_name(self, name):
         return None
@@ -97,10 +101,10 @@ class FakeClient(FakeRun):
 
 
 def test_mlflow_gets_the_numbers(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=FakeClient))
+    client = FakeClient()
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=client))
     listener = MLflow(tracking_uri="file:here")
     train(Moons(), make_parts("adam"), CONFIG, tmp_path, listeners=[listener])
-    client = listener._client
     assert client.logged == logged(tmp_path)
     assert (client.uri, client.ended, client.params["iterations"]) == ("file:here", "FINISHED", 12)
 
