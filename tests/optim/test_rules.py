@@ -8,7 +8,6 @@ from torch import nn
 
 import snopt
 from snopt.optim.averaging import averaged_step_, share_and_lr
-from snopt.optim.config import RULE_DEFAULTS
 from snopt.optim.rules import adam, amortized
 
 
@@ -78,9 +77,3 @@ def test_weight_decay_acts_only_where_the_step_goes_towards_zero():
     longer = (decayed / plain)[towards_zero]
     torch.testing.assert_close(longer, 1 + 0.5 * weight[towards_zero].abs(), rtol=1e-3, atol=0)
     assert torch.equal(decayed_bias, plain_bias)
-
-
-def test_the_default_rule_alone_decays_by_default():
-    model = nn.Linear(2, 2)
-    decays = {r: snopt.SNOpt(model, rule=r).defaults["weight_decay"] for r in RULE_DEFAULTS}
-    assert decays == {"adam": 0.3, "amortized": 0.0, "kronecker": 0.0}
