@@ -135,6 +135,14 @@ def test_hooks_run_as_if_nothing_were_joined(joins, hooked):
     assert joins == []
 
 
+def test_the_real_compiler_gives_the_eager_gradient():
+    compiled, eager = pair(Field())
+    x = torch.randn(6, 3, requires_grad=True)
+    found, expected = gradients(compiled, x), gradients(eager, x)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.usefixtures("traced")
 def test_compiled_serves_many_times_and_observers():
     field = Field()
