@@ -71,7 +71,7 @@ def pretend_comparison(
     """Pretend tuning and runs of the main comparison on some data sets, with some of the seeds."""
     space = Space(root, "cpu")
     for task in tasks:
-        for _ in range(2):  # the two rounds of tuning
+        for _ in range(3):  # the rounds of tuning
             pretend_all((j for arm in main_arms(space, task) for j in arm.tuning), failing=failing)
         runs = trainings(main_arms(space, task))
         pretend_all(job for job in runs if job.config.train.seed < seeds)

@@ -1,8 +1,9 @@
 """Equal searches for every method, and the settings that validation chooses.
 
 At scale ``cpu`` by successive halving: five learning rates make a tenth of the updates; the two
-best ones, each constant and with a cosine schedule, make a quarter; the best of these four is
-chosen. All use a seed that no table reports, and the validation metric at the end decides.
+best ones, each constant and with a cosine schedule, make a quarter. The best of these four is tried
+with other weight decays too, unless the paper publishes the method's weight decay. All use a seed
+that no table reports, and the validation metric at the end decides.
 Accuracies within one standard error (of 1,000 examples) of the best are equal; then CPU seconds
 decide, because a rate that makes the field stiff in a short run makes it stiffer in a long one.
 """
@@ -31,6 +32,10 @@ FIRST, SECOND = 10, 4
 KEPT = 2
 """Rates in the second round."""
 
+DECAYS: dict[str, tuple[float, ...]] = dict.fromkeys(("adamw", "muon", "soap", "snopt"), (0.1, 1.0))
+"""Weight decays of the third round, beside that of the recipe. All four methods multiply them by
+the learning rate."""
+
 FEWER: dict[str, int] = {"recursive": 20, "lbfgs": 5}
 """Methods with long steps make this many times fewer updates at scale ``cpu``, tuning included."""
 
@@ -55,7 +60,7 @@ def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, 
 def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Training]:
     """Return the runs that choose an optimizer's settings.
 
-    Those of the second round are guesses, and not ready, until the first round is done.
+    Those of a round are guesses, and not ready, until the round before is done.
     """
     first = points(task, optimizer, space.scale)
     if space.scale != "cpu":
@@ -67,12 +72,17 @@ def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Train
     opened = [_job(space, task, optimizer, point, max(length // FIRST, least)) for point in first]
     ready = all(job.done() for job in opened)
     best = sorted(opened, key=_goodness, reverse=True) if ready else opened
-    finalists = [
-        _job(space, task, optimizer, {"lr": job.config.optimizer.lr, **schedule}, short)
+    scheduled: list[dict[str, float]] = [
+        {"lr": job.config.optimizer.lr, **schedule}
         for job in best[:KEPT]
         for schedule in ({}, {"cosine": short})
     ]
-    return [*opened, *(replace(job, ready=ready) for job in finalists)]
+    finalists = [_job(space, task, optimizer, point, short, ready) for point in scheduled]
+    ready = ready and all(job.done() for job in finalists)
+    place = finalists.index(_chosen(finalists)) if ready else 0
+    decayed = [{**scheduled[place], "weight_decay": each} for each in DECAYS.get(optimizer, ())]
+    last = [_job(space, task, optimizer, point, short, ready) for point in decayed]
+    return [*opened, *finalists, *last]
 
 
 def _job(
@@ -81,6 +91,7 @@ def _job(
     optimizer: OptimizerName,
     point: dict[str, float],
     iterations: int | None = None,
+    ready: bool = True,
 ) -> Training:
     config = configuration(task, optimizer, space.scale, iterations)
     settings = replace(config.optimizer, **cast("dict[str, Any]", point))
@@ -97,7 +108,7 @@ def _job(
     )
     length = [f"{iterations}"] if iterations else []
     words = [f"tune-{optimizer}", *length, *(f"{key}{value:g}" for key, value in point.items())]
-    return Training(config, space.run(task, "-".join(words), TUNING_SEED))
+    return Training(config, space.run(task, "-".join(words), TUNING_SEED), ready=ready)
 
 
 def tuned(
