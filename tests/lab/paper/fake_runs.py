@@ -6,17 +6,23 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from snopt.lab.paper.arms import main_arms, trainings
+from snopt.lab.paper.arms import arm_jobs, main_arms
 from snopt.lab.paper.item import Space
-from snopt.lab.paper.jobs import BEST, FAILED, Job, Training
+from snopt.lab.paper.jobs import BEST, FAILED, MEASURED, Job, Measurement, Training
 from snopt.lab.recipes.run import describe
+from snopt.lab.train.folder import write_json
 
 SPEED = {"snopt": 3.0, "snopt_amortized": 1.5, "muon": 2.0, "soap": 2.2, "sgd": 0.7}
 """How fast a method pretends to learn; others 1."""
 
 
 def pretend(
-    job: Training, *, value: float | None = None, fails: bool = False, cost: float = 1.0
+    job: Training,
+    *,
+    value: float | None = None,
+    fails: bool = False,
+    cost: float = 1.0,
+    evaluations: int = 20,
 ) -> None:
     """Write the record of a run: a validation curve that rises to 0.97, or falls to 1 nat.
 
@@ -24,7 +30,8 @@ def pretend(
         job: the run.
         value: validation metric at the end and on test data, in place of that of the curve.
         fails: whether its solver failed.
-        cost: factor of the seconds.
+        cost: factor of the recorded seconds.
+        evaluations: in each forward pass.
     """
     job.prepare()
     if fails:
@@ -47,7 +54,15 @@ def pretend(
         if k:
             spike = 40.0 if noise.random() < 0.03 else 1.0
             step = {"loss": 2 * left * spike + 0.02, "cpu_seconds": seconds, "horizon": 1 - k / 4e3}
-            records.append({"kind": "step", **both, **step, "nfe_forward": 20, "nfe_backward": 20})
+            records.append(
+                {
+                    "kind": "step",
+                    **both,
+                    **step,
+                    "nfe_forward": evaluations,
+                    "nfe_backward": evaluations,
+                }
+            )
         if k % every == 0 or k == total:
             found = {"loss": left, config.metric: metric}
             records.append({"kind": "eval", **both, "split": "valid", "metrics": found})
@@ -71,8 +86,21 @@ def pretend_comparison(
     """Pretend tuning and runs of the main comparison on some data sets, with some of the seeds."""
     space = Space(root, "cpu")
     for task in tasks:
-        for _ in range(3):  # the rounds of tuning
+        for _ in range(2):  # the two rounds of tuning
             pretend_all((j for arm in main_arms(space, task) for j in arm.tuning), failing=failing)
-        runs = trainings(main_arms(space, task))
-        pretend_all(job for job in runs if job.config.train.seed < seeds)
+        for job in arm_jobs(main_arms(space, task)):
+            if isinstance(job, Measurement):
+                pretend_costs(job)
+            elif job.config.train.seed < seeds:
+                pretend(job)
     return space
+
+
+def pretend_costs(job: Measurement) -> None:
+    """Write seconds of updates and evaluations: a tenth of a second an update."""
+    methods = {
+        name: {"update": 0.02, "refresh": 0.1 if "snopt" in name else 0.0}
+        for name in job.settings[0]
+    }
+    job.prepare()
+    write_json(job.folder / MEASURED, {"evaluation": 0.004, "methods": methods})

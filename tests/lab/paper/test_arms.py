@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from snopt.lab.paper import Space
-from snopt.lab.paper.arms import COLUMNS, Arm
+from snopt.lab.paper.arms import COLUMNS, Arm, arm_jobs, tuned_arms
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import configuration
 from snopt.lab.recipes.build import build_task
 from snopt.lab.recipes.run import load, recorded
 from snopt.lab.report.summary import Stat
 from snopt.lab.train.step import evaluate
+from tests.lab.paper.fake_runs import pretend, pretend_all
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,33 @@ def test_at_scale_cpu_the_best_model_by_validation_is_tested(tmp_path):
     job.do(lambda folder: ())
     assert job.best() == found
     assert (tmp_path / "metrics.jsonl").read_bytes() == records
+
+
+@pytest.mark.parametrize(
+    ("task", "usual", "decayed", "chosen"),
+    [
+        ("mnist", 0.99, 0.98, 0.0),
+        ("mnist", 0.98, 0.99, 0.1),
+        ("circle", 0.5, 0.2, 0.1),
+        ("circle", 0.2, 0.5, 0.0),
+        ("mnist", 0.98, None, 0.0),  # one run is missing
+    ],
+)
+def test_a_rival_has_the_better_weight_decay(tmp_path, task, usual, decayed, chosen):
+    space = Space(tmp_path, "cpu")
+    for _ in range(2):
+        pretend_all(tuned_arms(space, task, ("muon",))[0].tuning)
+    [arm] = tuned_arms(space, task, ("muon",))
+    jobs = {job.config.optimizer.weight_decay: [] for job in arm_jobs([arm])}
+    assert set(jobs) == {0.0, 0.1}
+    for job in arm_jobs([arm]):
+        jobs[job.config.optimizer.weight_decay].append(job)
+    for job in jobs[0.0]:
+        pretend(job, value=usual)
+    for job in jobs[0.1][: None if decayed is not None else 2]:
+        pretend(job, value=decayed or 0.99)
+    [arm] = tuned_arms(space, task, ("muon",))
+    assert arm.config.optimizer.weight_decay == chosen
+    assert COLUMNS["weight decay"](arm) == f"{chosen:g}"
+    assert arm.other.config.optimizer.weight_decay == 0.1 - chosen
+    assert arm.title == arm.other.title == "Muon"

@@ -227,9 +227,11 @@ def test_jobs_that_became_known_come_before_those_of_the_next_item(tmp_path):
 
 def test_the_main_comparison_comes_first_data_set_by_data_set(tmp_path):
     space = Space(tmp_path, "cpu")
-    jobs = [job for job in jobs_of(ITEMS.values(), space) if isinstance(job, Training)]
-    main = jobs_of([ITEMS["accu"]], space)
-    assert jobs[: len(main)] == main
+    every, main = (
+        [job for job in jobs_of(items, space) if isinstance(job, Training)]
+        for items in (ITEMS.values(), [ITEMS["accu"]])
+    )
+    assert every[: len(main)] == main
     by_task = [(task, list(group)) for task, group in groupby(main, lambda job: job.config.task)]
     assert [task for task, _ in by_task] == list(CUTS)
     for _, group in by_task:

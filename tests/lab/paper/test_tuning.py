@@ -51,10 +51,10 @@ def test_among_equal_accuracies_the_cheapest_run_is_chosen(tmp_path):
     for job in tuning_jobs(space, "mnist", "adam")[:5]:
         pretend(job, job.config.optimizer.lr)
     finalists = tuning_jobs(space, "mnist", "adam")[5:]
-    for job, value, cost in zip(
-        finalists, (0.972, 0.968, 0.95, 0.971), (3, 1, 0.1, 2), strict=True
-    ):
-        fake_runs.pretend(job, value=value, cost=cost)
+    values, evaluations = (0.972, 0.968, 0.95, 0.971), (60, 20, 8, 40)
+    for job, value, count in zip(finalists, values, evaluations, strict=True):
+        # Seconds depend on the load of the machine, and do not count.
+        fake_runs.pretend(job, value=value, evaluations=count, cost=1 / count)
     config, _ = tuned(space, "mnist", "adam")
     assert config.optimizer.lr == finalists[1].config.optimizer.lr
     assert config.optimizer.cosine is not None
@@ -75,34 +75,11 @@ def test_the_best_finalist_chooses_rate_and_schedule(tmp_path):
     assert config == replace(configuration("mnist", "adam", "cpu"), optimizer=config.optimizer)
 
 
-@pytest.mark.parametrize(
-    ("values", "decay"), [((0.8, 0.95), 1.0), ((0.8, 0.7), 0.0), ((None, None), 0.0)]
-)
-def test_the_best_finalist_is_tried_with_other_weight_decays(tmp_path, values, decay):
-    space = Space(tmp_path, "cpu")
-    for value in (0.5, 0.6):
-        for job in tuning_jobs(space, "mnist", "muon"):
-            if job.ready and not job.done():
-                pretend(job, value if job.config.optimizer.cosine is None else 0.9)
-    jobs = tuning_jobs(space, "mnist", "muon")
-    assert len(tuned(space, "mnist", "muon")[1]) == 2
-    best = next(job.config.optimizer for job in jobs[5:] if job.config.optimizer.cosine)
-    last = [job.config.optimizer for job in jobs[9:]]
-    assert last == [replace(best, weight_decay=each) for each in (0.1, 1.0)]
-    assert [job.ready for job in jobs] == [True] * 11
-    for job, value in zip(jobs[9:], values, strict=True):
-        pretend(job, value)
-    config, waiting = tuned(space, "mnist", "muon")
-    assert (config.optimizer.weight_decay, waiting) == (decay, ())
-    assert config.optimizer.cosine == config.train.iterations
-
-
 def test_snopt_is_compared_with_its_defaults_and_tuned(tmp_path):
     arms = {arm.name: arm for arm in main_arms(Space(tmp_path, "cpu"), "mnist")}
     assert {"adam", "adamw", "sgd", "muon", "snopt_amortized", "snopt", "snopt_tuned"} <= set(arms)
     assert arms["snopt"].tuning == ()
-    assert len(arms["snopt_tuned"].tuning) == len(arms["muon"].tuning) == 11
-    assert len(arms["adam"].tuning) == 9
+    assert len(arms["snopt_tuned"].tuning) == len(arms["adam"].tuning) == 9
     runs = trainings([arms["snopt"], arms["adam"]])
     assert [run.ready for run in runs] == [True, False] * 1 + [False, True] + [True, False]
 

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 
 from snopt.lab.config import Experiment, OptimizerName
 from snopt.lab.optimizers import find
-from snopt.lab.paper.curves import Curve, cpu_table, curve, thinned
+from snopt.lab.paper.curves import Curve, clock, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
-from snopt.lab.paper.jobs import Job, Training, failure
+from snopt.lab.paper.jobs import Job, Measurement, Training, failure
 from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text
 from snopt.lab.paper.published import published
+from snopt.lab.paper.rates import Rate, rate_job, rate_of
 from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
 from snopt.lab.paper.tuning import FEWER, tuned
 from snopt.lab.recipes.catalogue import Cut, shortened
@@ -27,6 +28,9 @@ RIVALS = ("adam", "adamw", "sgd", "muon", "soap", "snopt_amortized", "snopt", TU
 """The methods of the main comparison at scale ``cpu``."""
 SMOKE_TASKS = ("mnist", "spoken_arabic_digits", "circle")
 """Data sets at scale ``smoke``, one of each kind, unless others are selected."""
+DECAYS: dict[str, float] = dict.fromkeys(("adamw", "muon", "soap"), 0.1)
+"""Weight decay of rivals at scale ``cpu``, if it is better than that of the recipe in full runs
+with all seeds. Short searches are no guide, because weight decay acts late."""
 ROWS = {"snopt_amortized": "snopt", "snopt": "", TUNED: ""}
 """Rows of the paper's tables with another name; its SNOpt is Algorithm 2."""
 
@@ -43,6 +47,8 @@ class Arm:
         title: its name in tables and figures.
         tuning: jobs that have to be done before ``config`` is more than a guess.
         few: whether two seeds are enough at scale ``cpu``.
+        other: the same with another weight decay, which is not better or not run yet.
+        costs: measures the seconds of its updates and evaluations; None: seconds are as recorded.
     """
 
     space: Space
@@ -52,6 +58,8 @@ class Arm:
     title: str = ""
     tuning: tuple[Training, ...] = ()
     few: bool = False
+    other: Arm | None = None
+    costs: Measurement | None = None
 
     @property
     def seeds(self) -> int:
@@ -68,9 +76,14 @@ class Arm:
         """The records of the trainings that are done."""
         return [read_run(job.folder) for job in self.jobs]
 
+    @cached_property
+    def rate(self) -> Rate | None:
+        """The seconds of its updates and evaluations, if they were measured."""
+        return None if self.costs is None else rate_of(self.costs, self.config)
+
     def curve(self, split: str, name: str) -> Curve | None:
         """Average a recorded quantity over the seeds."""
-        return curve(self.runs, split, name)
+        return curve(self.runs, split, name, self.rate)
 
     @cached_property
     def finals(self) -> Stat | None:
@@ -78,17 +91,24 @@ class Arm:
         return stat(map(_tested, self.jobs))
 
     @property
+    def best_valid(self) -> Stat | None:
+        """The best validation value of each training."""
+        best = max if self.config.mode == "max" else min
+        tables = [run.records.split("valid").table(self.config.metric) for run in self.runs]
+        return stat(best(table[:, 2]) for table in tables if len(table))
+
+    @property
     def cpu_seconds(self) -> list[float]:
         """The CPU seconds of each training."""
-        tables = [run.records.steps.table("cpu_seconds") for run in self.runs]
-        return [float(table[-1, 2]) for table in tables if len(table)]
+        tables = [clock(run, self.rate) for run in self.runs]
+        return [float(table[-1, 1]) for table in tables if len(table)]
 
     @cached_property
     def compact(self) -> dict[str, Any]:
         """The metric, and for every run that is done its validation curve and test metric."""
         config, runs = self.config, []
         for job, run in zip(self.jobs, self.runs, strict=True):
-            along = thinned(cpu_table(run, "valid", config.metric))
+            along = thinned(cpu_table(run, "valid", config.metric, self.rate))
             runs.append(
                 {
                     "seed": job.config.train.seed,
@@ -142,8 +162,23 @@ def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> 
             else tuned(space, task, "snopt" if method == TUNED else method)
         )
         arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
-        arms.append(with_fewer(arm, FEWER.get(method, 1)))
+        arm = with_fewer(arm, FEWER.get(method, 1))
+        decay = DECAYS.get(method) if space.scale == "cpu" else None
+        arms.append(arm if decay is None else _with_better_decay(arm, decay))
     return arms
+
+
+def _with_better_decay(arm: Arm, decay: float) -> Arm:
+    """Return the arm with the better one of two weight decays; its own until both have run."""
+    settings = replace(arm.config.optimizer, weight_decay=decay)
+    config = replace(arm.config, optimizer=settings)
+    other = replace(arm, name=f"{arm.name}-decay{decay:g}", config=config)
+    ours, theirs = arm.best_valid, other.best_valid
+    if ours is not None and theirs is not None and theirs.count == arm.seeds:
+        sign = 1 if config.mode == "max" else -1
+        if sign * theirs.mean > sign * ours.mean:
+            return replace(other, other=arm)
+    return replace(arm, other=other)
 
 
 def with_fewer(arm: Arm, fewer: int) -> Arm:
@@ -158,8 +193,10 @@ def with_fewer(arm: Arm, fewer: int) -> Arm:
 
 
 def main_arms(space: Space, task: str) -> list[Arm]:
-    """Return the arms of the main comparison."""
-    return tuned_arms(space, task, methods_of(space))
+    """Return the arms of the main comparison, with the costs of their updates and evaluations."""
+    methods = methods_of(space)
+    costs = rate_job(space, task, [name for name in methods if name != TUNED])
+    return [replace(arm, costs=costs) for arm in tuned_arms(space, task, methods)]
 
 
 def trainings(arms: Sequence[Arm]) -> list[Training]:
@@ -175,8 +212,10 @@ def trainings(arms: Sequence[Arm]) -> list[Training]:
 
 
 def arm_jobs(arms: Sequence[Arm]) -> list[Job]:
-    """Return the tuning and the runs of arms."""
-    return [*(job for arm in arms for job in arm.tuning), *trainings(arms)]
+    """Return the tuning and the runs of arms, and the measurements of their costs."""
+    every = [each for arm in arms for each in (arm, arm.other) if each is not None]
+    costs = {arm.costs.folder: arm.costs for arm in arms if arm.costs is not None}
+    return [*(job for arm in arms for job in arm.tuning), *trainings(every), *costs.values()]
 
 
 # -------------------------------------------------------------------------------------- tables
@@ -195,6 +234,7 @@ COLUMNS: dict[str, Column] = {
     "method": lambda arm: arm.title,
     "rate": lambda arm: f"{arm.config.optimizer.lr:g}",
     "schedule": lambda arm: "constant" if arm.config.optimizer.cosine is None else "cosine",
+    "weight decay": lambda arm: f"{arm.config.optimizer.weight_decay:g}",
     "iterations": lambda arm: arm.config.train.iterations,
     "test": _tested_text,
     "test accuracy, %": _tested_text,

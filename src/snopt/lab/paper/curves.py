@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -24,11 +24,23 @@ FLAT = 0.005
 """A validation curve is flat if its last quarter adds less than this share of the whole gain."""
 
 
-def cpu_table(run: Run, split: str, name: str) -> Any:
-    """Return rows (iteration, seconds, value); CPU seconds where they were recorded."""
-    table, spent = run.records.split(split).table(name), run.records.steps.table("cpu_seconds")
+class Clock(Protocol):
+    """The CPU seconds of a training."""
+
+    def along(self, run: Run) -> Any:
+        """Return rows (updates, seconds)."""
+
+
+def clock(run: Run, rate: Clock | None = None) -> Any:
+    """Return rows (updates, CPU seconds), by a measured rate or as recorded."""
+    return run.records.steps.table("cpu_seconds")[:, [0, 2]] if rate is None else rate.along(run)
+
+
+def cpu_table(run: Run, split: str, name: str, rate: Clock | None = None) -> Any:
+    """Return rows (iteration, seconds, value); CPU seconds if they are known."""
+    table, spent = run.records.split(split).table(name), clock(run, rate)
     if len(spent):
-        table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 2]])
+        table[:, 1] = np.interp(table[:, 0], [0, *spent[:, 0]], [0, *spent[:, 1]])
     return table
 
 
@@ -57,12 +69,12 @@ def averaged(tables: Sequence[Any]) -> Curve | None:
     }
 
 
-def curve(runs: Sequence[Run], split: str, name: str) -> Curve | None:
+def curve(runs: Sequence[Run], split: str, name: str, rate: Clock | None = None) -> Curve | None:
     """Average a quantity over seeds; quantities of every step are medians of several steps.
 
     ``split`` is ``"training"`` for quantities of every step. None if no run has the quantity.
     """
-    tables = [cpu_table(run, split, name) for run in runs]
+    tables = [cpu_table(run, split, name, rate) for run in runs]
     if split == "training":
         tables = [_medians(table) for table in tables if len(table)]
     return averaged(tables)

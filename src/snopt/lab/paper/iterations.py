@@ -52,6 +52,7 @@ class Trainer:
             optimizer.register_step_post_hook(lambda *_: self._step(1))
             for group in optimizer.param_groups:
                 group["lr"] = 0.0
+        self.model = parts.model
         self.update = Update(lambda batch: task.loss(parts.model, batch), parts)
 
     def iterate(self, batch: Batch, *, refresh: bool = False) -> None:

@@ -1,11 +1,11 @@
 """Equal searches for every method, and the settings that validation chooses.
 
 At scale ``cpu`` by successive halving: five learning rates make a tenth of the updates; the two
-best ones, each constant and with a cosine schedule, make a quarter. The best of these four is tried
-with other weight decays too, unless the paper publishes the method's weight decay. All use a seed
-that no table reports, and the validation metric at the end decides.
-Accuracies within one standard error (of 1,000 examples) of the best are equal; then CPU seconds
-decide, because a rate that makes the field stiff in a short run makes it stiffer in a long one.
+best ones, each constant and with a cosine schedule, make a quarter; the best of these four is
+chosen. All use a seed that no table reports, and the validation metric at the end decides.
+Accuracies within one standard error (of 1,000 examples) of the best are equal; then the number of
+evaluations decides, because a rate that makes the field stiff in a short run makes it stiffer in a
+long one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ FIRST, SECOND = 10, 4
 KEPT = 2
 """Rates in the second round."""
 
-DECAYS: dict[str, tuple[float, ...]] = dict.fromkeys(("adamw", "muon", "soap", "snopt"), (0.1, 1.0))
-"""Weight decays of the third round, beside that of the recipe. All four methods multiply them by
-the learning rate."""
-
 FEWER: dict[str, int] = {"recursive": 20, "lbfgs": 5}
 """Methods with long steps make this many times fewer updates at scale ``cpu``, tuning included."""
 
@@ -60,7 +56,7 @@ def points(task: str, optimizer: OptimizerName, scale: Scale) -> list[dict[str, 
 def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Training]:
     """Return the runs that choose an optimizer's settings.
 
-    Those of a round are guesses, and not ready, until the round before is done.
+    Those of the second round are guesses, and not ready, until the first round is done.
     """
     first = points(task, optimizer, space.scale)
     if space.scale != "cpu":
@@ -78,11 +74,7 @@ def tuning_jobs(space: Space, task: str, optimizer: OptimizerName) -> list[Train
         for schedule in ({}, {"cosine": short})
     ]
     finalists = [_job(space, task, optimizer, point, short, ready) for point in scheduled]
-    ready = ready and all(job.done() for job in finalists)
-    place = finalists.index(_chosen(finalists)) if ready else 0
-    decayed = [{**scheduled[place], "weight_decay": each} for each in DECAYS.get(optimizer, ())]
-    last = [_job(space, task, optimizer, point, short, ready) for point in decayed]
-    return [*opened, *finalists, *last]
+    return [*opened, *finalists]
 
 
 def _job(
@@ -136,17 +128,22 @@ def tuned(
 
 
 def _chosen(jobs: Sequence[Training]) -> Training:
-    """Return the best run; among accuracies that are equal up to their error, the cheapest one."""
+    """Return the best run; among accuracies that are equal up to their error, the cheapest one.
+
+    The cheapest one makes the fewest evaluations of the field. Seconds would depend on what else
+    the machine did.
+    """
     top = max(jobs, key=_goodness)
     best = final(top)
     if top.config.mode != "max" or math.isnan(best):
         return top
     error = math.sqrt(best * (1 - best) / VALID_EXAMPLES)
-    return min((job for job in jobs if final(job) >= best - error), key=_cpu_seconds)
+    return min((job for job in jobs if final(job) >= best - error), key=_evaluations)
 
 
-def _cpu_seconds(job: Training) -> float:
-    return float(read_run(job.folder).records.steps.table("cpu_seconds")[-1, 2])
+def _evaluations(job: Training) -> float:
+    steps = read_run(job.folder).records.steps.table("nfe_forward")
+    return float(steps[:, 2].mean() * steps[-1, 0])
 
 
 def final(job: Training, metric: str = "") -> float:

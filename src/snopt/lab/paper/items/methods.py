@@ -45,7 +45,7 @@ def accuracy_columns(arms: list[Arm]) -> Columns:
         return cell
 
     return [
-        *("data set", "method", "rate", "schedule", "test", "CPU seconds"),
+        *("data set", "method", "rate", "schedule", "weight decay", "test", "CPU seconds"),
         ("CPU seconds to the best rival's validation", until_rival("seconds")),
         ("updates to it", until_rival("iteration")),
         ("gain in the last quarter", _last_gain),
