@@ -11,6 +11,7 @@ from snopt.lab.paper import ITEMS, Space, find, run_item, share, state
 from snopt.lab.paper.archive import restore, save
 from snopt.lab.paper.page import write_page
 from snopt.lab.paper.queue import left_text
+from snopt.lab.paper.renewal import renew
 from snopt.lab.recipes.run import Run
 from snopt.lab.train import Listener
 
@@ -35,7 +36,8 @@ def paper(
     Args:
         items: ids or labels, for example accu or table:accu; `list` shows all with their state,
             `all` runs all, `page` writes one page with all results so far; `save` packs finished
-            records into one file, and `restore` unpacks them, to continue on another machine.
+            records into one file, and `restore` unpacks them, to continue on another machine;
+            `renew` keeps the records of other code whose first updates this code repeats exactly.
         scale: full: the paper's set-up, for a GPU; cpu: smaller, hours on two cores; smoke:
             seconds.
         tasks: use these data sets only.
@@ -57,6 +59,9 @@ def paper(
         return 0
     if items == ("page",):
         print(write_page(Space(out, scale), page).resolve())
+        return 0
+    if items == ("renew",):
+        print(f"{renew(Space(out, scale), tell=print)} records renewed")
         return 0
     if items in (("save",), ("restore",)):
         count = (save if items == ("save",) else restore)(Space(out, scale), records)

@@ -28,7 +28,7 @@ from snopt.lab.train import TrainConfig
 from snopt.lab.train.folder import FolderLock, write_json
 from snopt.lab.train.step import evaluate
 
-__all__ = ["Job", "Measurement", "Training", "failure"]
+__all__ = ["Job", "Measurement", "Training", "failure", "read_json"]
 
 BEST = "best.json"
 FAILED = "failed.json"
@@ -89,12 +89,12 @@ class Job:
 
     def current(self) -> bool:
         """Return whether this code with these settings made what is in the folder."""
-        kept = _read(self.folder / STAMP)
+        kept = read_json(self.folder / STAMP)
         return {name: kept.get(name) for name in self.stamp} == self.stamp
 
     def spent(self) -> float | None:
         """Return the seconds that the record took; None if unknown."""
-        return _read(self.folder / STAMP).get("seconds")
+        return read_json(self.folder / STAMP).get("seconds")
 
     def prepare(self) -> None:
         """Move a stale record into the folder ``stale``, and stamp the new one.
@@ -166,7 +166,7 @@ class Training(Job):
 
     def best(self) -> dict[str, Any]:
         """Return the test metrics of the best model by validation; none if it was not tested."""
-        return _read(self.folder / BEST)
+        return read_json(self.folder / BEST)
 
     def do(self, watch: Watch) -> None:
         """Train, or resume the training; at scale ``cpu``, test the best model by validation.
@@ -211,10 +211,10 @@ def warm_up(config: Experiment) -> None:
 
 def failure(folder: Path) -> str | None:
     """Return why a run failed; None if it succeeded or has not ended."""
-    return _read(folder / FAILED).get("reason")
+    return read_json(folder / FAILED).get("reason")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file; nothing if it is missing or damaged."""
     try:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -1,0 +1,121 @@
+"""Records that other code made and this code repeats become current again.
+
+A change of the code makes records stale, but many changes do not affect what is computed. For each
+kind of training one recorded run is begun again. If its losses equal the recorded ones bit for bit,
+all records of the kind get a stamp of this code. They keep the stamps they had, under ``earlier``.
+Measurements of seconds and memory are not renewed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from snopt.lab.config import Experiment
+from snopt.lab.paper.item import Space
+from snopt.lab.paper.jobs import STAMP, Training, failure, read_json
+from snopt.lab.recipes.run import experiment_of, run
+from snopt.lab.report.read import read_run
+from snopt.lab.train.folder import FolderLock, write_json
+
+__all__ = ["renew"]
+
+UPDATES = 25
+"""Updates that are repeated."""
+FEWEST = 3
+"""Recorded losses among them that are compared at least; an archive keeps a part of all steps."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A training whose code has changed and whose settings have not."""
+
+    job: Training
+    stamp: dict[str, Any]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What records have in common if one of them can stand for all."""
+        config = self.job.config
+        horizon = config.horizon.policy
+        return (
+            config.task, config.optimizer.name, config.model, config.solver, horizon,
+            self.stamp["code"],
+        )  # fmt: skip
+
+
+def renew(space: Space, *, tell: Callable[[str], None]) -> int:
+    """Renew the stamps of trainings that this code repeats; return their number.
+
+    Args:
+        space: the records, of selected data sets only if there are any.
+        tell: receives a line per kind of training.
+    """
+    kinds: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+    for record in changed(space):
+        kinds[record.kind].append(record)
+    count = 0
+    for records in kinds.values():
+        found = _repeated(records)
+        config = records[0].job.config
+        tell(f"{config.task}, {config.optimizer.name}: {found or f'{len(records)} renewed'}")
+        if not found:
+            for record in records:
+                _restamp(record)
+            count += len(records)
+    return count
+
+
+def changed(space: Space) -> Iterable[Record]:
+    """Return the trainings whose code has changed, and whose settings have not."""
+    for path in sorted((space.root / space.scale / "runs").glob(f"*/*/{STAMP}")):
+        folder, stamp = path.parent, read_json(path)
+        if not stamp:
+            continue
+        job = Training(experiment_of(folder), folder)
+        if space.tasks and job.config.task not in space.tasks:
+            continue
+        if stamp["settings"] == job.stamp["settings"] and stamp["code"] != job.stamp["code"]:
+            yield Record(job, stamp)
+
+
+def _repeated(records: list[Record]) -> str:
+    """Begin the longest of some trainings again; return why it differs, or nothing."""
+    trained = [record for record in records if failure(record.job.folder) is None]
+    if not trained:
+        return "stale: all of its trainings failed, so that there is nothing to compare"
+    job = max(trained, key=lambda record: record.job.size).job
+    losses = read_run(job.folder).records.steps.table("loss")
+    known = {int(step): value for step, _, value in losses if step <= UPDATES}
+    if len(known) < FEWEST:
+        return f"stale: {job.label} recorded {len(known)} of the first {UPDATES} losses, too few"
+    again = _begun(job.config)
+    for step, value in known.items():
+        if again.get(step) != value:
+            return f"stale: the loss of update {step} is {again.get(step)}, recorded {value}"
+    return ""
+
+
+def _begun(config: Experiment) -> dict[int, float]:
+    """Repeat the first updates of a training; return their losses."""
+    length = min(UPDATES, config.train.iterations or UPDATES)
+    short = replace(
+        config,
+        data=replace(config.data, test_examples=0),
+        train=replace(config.train, iterations=length, evaluate_every=length),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run(short, folder, pictures=False)
+        losses = read_run(Path(folder)).records.steps.table("loss")
+    return {int(step): value for step, _, value in losses}
+
+
+def _restamp(record: Record) -> None:
+    earlier = [*record.stamp.get("earlier", ()), record.stamp["code"]]
+    folder = record.job.folder
+    with FolderLock(folder):
+        write_json(folder / STAMP, {**record.stamp, **record.job.stamp, "earlier": earlier})

@@ -1,0 +1,82 @@
+"""Records of other code that this code repeats."""
+
+import json
+
+import pytest
+
+from snopt.lab.paper import Space
+from snopt.lab.paper.jobs import FAILED, Training
+from snopt.lab.paper.renewal import renew
+from snopt.lab.paper.scales import configuration
+
+
+@pytest.fixture
+def space(tmp_path):
+    return Space(tmp_path, "smoke")
+
+
+@pytest.fixture
+def job(space):
+    """A short training that other code has made, it says."""
+    job = Training(configuration("circle", "adam", "smoke"), space.run("circle", "adam", 0))
+    job.do(lambda run: ())
+    change(job, code="other")
+    return job
+
+
+def stamp_of(job):
+    return json.loads((job.folder / "stamp.json").read_text())
+
+
+def change(job, **stamp):
+    (job.folder / "stamp.json").write_text(json.dumps({**stamp_of(job), **stamp}))
+
+
+def test_a_record_that_this_code_repeats_is_current_again(space, job):
+    assert not job.current()
+    seconds, told = stamp_of(job)["seconds"], []
+    assert renew(space, tell=told.append) == 1
+    assert job.current()
+    assert stamp_of(job)["earlier"] == ["other"]
+    assert stamp_of(job)["seconds"] == seconds
+    assert told == ["circle, adam: 1 renewed"]
+    assert renew(space, tell=told.append) == 0  # nothing is left
+
+
+def test_another_loss_keeps_a_record_stale(space, job):
+    path = job.folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "step"][-1]
+    last["loss"] *= 1 + 1e-7
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = []
+    assert renew(space, tell=told.append) == 0
+    assert not job.current()
+    assert "the loss of update 3 is" in told[0]
+
+
+def test_other_settings_stay_stale(space, job):
+    change(job, settings="others")
+    assert renew(space, tell=[].append) == 0
+    assert stamp_of(job)["code"] == "other"
+
+
+def test_data_sets_that_are_not_selected_are_left_alone(space, job):
+    assert renew(Space(space.root, "smoke", ("mnist",)), tell=[].append) == 0
+
+
+def test_a_failed_training_is_renewed_with_one_that_did_not_fail(space, job):
+    failed = Training(job.config, space.run("circle", "adam", 1))
+    failed.prepare()
+    change(failed, code="other")
+    for name in ("config.json", "metrics.jsonl"):
+        (failed.folder / name).write_bytes((job.folder / name).read_bytes())
+    (failed.folder / FAILED).write_text('{"reason": "too stiff"}')
+    assert renew(space, tell=[].append) == 2
+
+
+def test_failures_alone_cannot_be_repeated(space, job):
+    (job.folder / FAILED).write_text('{"reason": "too stiff"}')
+    told = []
+    assert renew(space, tell=told.append) == 0
+    assert "all of its trainings failed" in told[0]
