@@ -36,12 +36,14 @@ Bases: TypeAlias = Sequence[ModeBasis]
 def _along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
     """Multiply ``matrix`` ``[groups, d, e]`` onto one axis of ``x``: Σ_d x[.. d ..] M[d, e]."""
     shape = [*x.shape[:axis], matrix.shape[-1], *x.shape[axis + 1 :]]
+    groups, size = x.shape[0], x.shape[axis]
+    # For small layers bmm takes half the time of matmul, which first finds out how to broadcast.
     if axis == x.dim() - 1:
-        out = x.reshape(x.shape[0], -1, x.shape[-1]) @ matrix
+        out = torch.bmm(x.reshape(groups, -1, size), matrix)
+    elif axis == 1:
+        out = torch.bmm(matrix.mT, x.reshape(groups, size, -1))
     else:
-        before = x.shape[1:axis].numel()
-        lined = x.reshape(x.shape[0], before, x.shape[axis], -1)
-        out = matrix.mT[:, None] @ lined
+        out = matrix.mT[:, None] @ x.reshape(groups, x.shape[1:axis].numel(), size, -1)
     return out.reshape(shape)
 
 

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -61,7 +62,7 @@ class Counts:
 def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
     """Return whether every entry of every tensor, and the loss, is finite.
 
-    This computes one number per tensor and synchronises once.
+    This computes one or two numbers per tensor and synchronises once.
 
     Example:
         >>> all_finite([torch.ones(2)]), all_finite([torch.tensor([1.0, float("inf")])])
@@ -69,14 +70,29 @@ def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
         >>> all_finite([], loss=float("nan"))
         False
     """
-    if loss is not None and not bool(torch.isfinite(torch.as_tensor(loss)).all()):
-        return False
-    if not tensors:
+    if loss is not None:
+        tensors = [*tensors, torch.as_tensor(loss).detach()]
+    found = _extremes([t for t in tensors if t.numel()])
+    if not found:
         return True
-    # The largest absolute value is finite if and only if all entries are; a sum could overflow.
-    norms = torch._foreach_norm(list(tensors), float("inf"))
-    device = norms[0].device
-    return bool(torch.isfinite(torch.stack([n.to(device, torch.float32) for n in norms])).all())
+    dtype = reduce(torch.promote_types, {n.dtype for n in found})
+    device = found[0].device
+    return bool(torch.isfinite(torch.stack([n.to(device, dtype) for n in found])).all())
+
+
+def _extremes(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return numbers that are finite if and only if all entries are; a sum could overflow."""
+    if not all(t.is_cpu for t in tensors):
+        # One kernel for all tensors.
+        return list(torch._foreach_norm([t.to(_floating(t)) for t in tensors], float("inf")))
+    # On the CPU the maximum norm is 20 times slower than minimum and maximum.
+    real = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    return [n for t in real for n in t.aminmax()]
+
+
+def _floating(tensor: Tensor) -> torch.dtype:
+    """Return the dtype of a tensor, or of its norm if it has whole numbers (a loss may)."""
+    return tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.float32
 
 
 def warn(message: str) -> None:
