@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snopt.base.finite import all_finite
+
 __all__ = ["robust_eigh"]
 
 #: Jitter added to the diagonal, relative to its mean, in successive attempts.
@@ -21,9 +23,7 @@ def _attempt(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         values, vectors = torch.linalg.eigh(matrix)
     except RuntimeError:  # torch.linalg.LinAlgError is one
         return None
-    if torch.isfinite(values).all() and torch.isfinite(vectors).all():
-        return values, vectors
-    return None
+    return (values, vectors) if all_finite([values, vectors]) else None
 
 
 def robust_eigh(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -46,7 +46,7 @@ def robust_eigh(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         >>> robust_eigh(torch.tensor([[float("nan")]])) is None
         True
     """
-    if not torch.isfinite(matrix).all():
+    if not all_finite([matrix]):
         return None
     matrix = (matrix + matrix.mT).mul_(0.5)
     found = _attempt(matrix)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping
 from dataclasses import asdict, dataclass, field
-from functools import reduce
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from snopt.base.distributed import world_size
 from snopt.optim.averaging import forget_average
 
-__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn", "warn_once"]
+__all__ = ["Counts", "Guard", "OnDivergence", "warn", "warn_once"]
 
 OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
 
@@ -57,42 +56,6 @@ class Counts:
     def as_dict(self) -> dict[str, int]:
         """Return the counts as plain numbers, for a checkpoint or a record."""
         return asdict(self)
-
-
-def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
-    """Return whether every entry of every tensor, and the loss, is finite.
-
-    This computes one or two numbers per tensor and synchronises once.
-
-    Example:
-        >>> all_finite([torch.ones(2)]), all_finite([torch.tensor([1.0, float("inf")])])
-        (True, False)
-        >>> all_finite([], loss=float("nan"))
-        False
-    """
-    if loss is not None:
-        tensors = [*tensors, torch.as_tensor(loss).detach()]
-    found = _extremes([t for t in tensors if t.numel()])
-    if not found:
-        return True
-    dtype = reduce(torch.promote_types, {n.dtype for n in found})
-    device = found[0].device
-    return bool(torch.isfinite(torch.stack([n.to(device, dtype) for n in found])).all())
-
-
-def _extremes(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return numbers that are finite if and only if all entries are; a sum could overflow."""
-    if not all(t.is_cpu for t in tensors):
-        # One kernel for all tensors.
-        return list(torch._foreach_norm([t.to(_floating(t)) for t in tensors], float("inf")))
-    # On the CPU the maximum norm is 20 times slower than minimum and maximum.
-    real = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
-    return [n for t in real for n in t.aminmax()]
-
-
-def _floating(tensor: Tensor) -> torch.dtype:
-    """Return the dtype of a tensor, or of its norm if it has whole numbers (a loss may)."""
-    return tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.float32
 
 
 def warn(message: str) -> None:

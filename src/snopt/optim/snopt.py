@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from snopt.adjoint.blocks import blocks_of
 from snopt.base.distributed import world_size
+from snopt.base.finite import all_finite
 from snopt.kronecker import (
     FieldObserver,
     KroneckerOptions,
@@ -24,7 +25,7 @@ from snopt.optim.averaging import hide_averages, move_, refuse_averages, show_av
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step, plain_directions
-from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
+from snopt.optim.guard import Counts, Guard, OnDivergence
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
 from snopt.optim.state import STATE_VERSION, checked_extra, in_our_order, on_device
@@ -260,8 +261,9 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and refresh the factors if due; return False to skip the update."""
         self._watch.check()
         refuse_averages(self.state)
-        gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
-        if not all_ranks_ok(all_finite(gradients, loss)):
+        numbers = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        numbers += [] if loss is None else [torch.as_tensor(loss)]
+        if not all_ranks_ok(all_finite(numbers)):
             self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
@@ -292,9 +294,8 @@ class SNOpt(torch.optim.Optimizer):
 
     def _directions(self, index: int) -> list[Update]:
         """Return the directions of the covered layers of one group."""
-        slots = self._slots_of[index]
-        hyper = self._hyper(self.param_groups[index])
-        return slot_updates([(slot, self._state_of(slot)) for slot in slots], hyper)
+        due = [(slot, self._state_of(slot)) for slot in self._slots_of[index]]
+        return slot_updates(due, self._hyper(self.param_groups[index]))
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"
@@ -334,12 +335,10 @@ class SNOpt(torch.optim.Optimizer):
         states = [self.state[param] for param in rest]
         lr = self._lr(group) * group["fallback_ratio"]
         if self.config.rule == "adam":
-            directions = plain_directions(
-                rest, states, decay=group["decay"], damping=group["damping"]
-            )
-            self._move(rest, directions, lr, group)
-            return
-        fallback_step(rest, states, lr, group["weight_decay"])
+            settings = {name: group[name] for name in ("decay", "damping")}
+            self._move(rest, plain_directions(rest, states, **settings), lr, group)
+        else:
+            fallback_step(rest, states, lr, group["weight_decay"])
 
     def rollback(self) -> bool:
         """Restore the parameters of the last refresh, and increase damping.
