@@ -32,6 +32,9 @@ __all__ = [
 ModeBasis: TypeAlias = list[Tensor]
 Bases: TypeAlias = Sequence[ModeBasis]
 
+#: Rows over columns of a gradient that is rotated as its transpose.
+NARROW = 8
+
 
 def _along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
     """Multiply ``matrix`` ``[groups, d, e]`` onto one axis of ``x``: Σ_d x[.. d ..] M[d, e]."""
@@ -43,7 +46,7 @@ def _along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
     elif axis == 1:
         columns = x.reshape(groups, size, -1)
         # On the CPU, a product with a few columns takes up to six times as long as one with rows.
-        narrow = columns.shape[-1] < size
+        narrow = NARROW * columns.shape[-1] < size
         out = torch.bmm(columns.mT, matrix).mT if narrow else torch.bmm(matrix.mT, columns)
     else:
         out = matrix.mT[:, None] @ x.reshape(groups, x.shape[1:axis].numel(), size, -1)
