@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 
 from torch import Tensor
 
-__all__ = ["alike", "together"]
+__all__ = ["BATCH", "alike", "together"]
 
 BATCH = 1 << 20
-"""Bytes per batch of :func:`alike`. Only small tensors gain from one call for several, and the
+"""Bytes of what is processed together. Only small tensors gain from one call for several, and the
 results of a batch are in memory together."""
 
 

@@ -17,7 +17,7 @@ from snopt.kronecker import IterationSums, KroneckerOptions, Slot
 from snopt.kronecker.factors import FactorSums
 from snopt.optim.agreement import joint
 from snopt.optim.batching import together
-from snopt.optim.eigh import robust_eigh
+from snopt.optim.eigh import each_eigh
 
 __all__ = ["MESSAGE", "average_sums", "owners", "shared_eigh"]
 
@@ -132,11 +132,12 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
     """
     ranks = world_size()
     if ranks == 1:
-        return [robust_eigh(block) for block in blocks]
+        return each_eigh(blocks)
     owner, own = owners([block.shape[-1] for block in blocks], ranks), rank()
+    mine = iter(each_eigh([b for b, where in zip(blocks, owner, strict=True) if where == own]))
     buffers = []
     for block, where in zip(blocks, owner, strict=True):
-        found = robust_eigh(block) if where == own else None
+        found = next(mine) if where == own else None
         ok = block.new_tensor([float(found is not None)])
         parts = (block[..., 0], block) if found is None else found
         buffers.append(torch.cat([ok, *(part.flatten() for part in parts)]))
