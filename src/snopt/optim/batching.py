@@ -50,6 +50,7 @@ def alike(tensors: Sequence[Tensor], kinds: Sequence[Hashable]) -> list[list[int
         kinds: what else must be equal within a group, besides dtype and device.
 
     Example:
+        >>> import torch
         >>> alike([torch.ones(2), torch.ones(3).double(), torch.ones(4)], [1, 1, 1])
         [[0, 2], [1]]
     """
