@@ -21,7 +21,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from snopt.optim.parallel import owners, together
+from snopt.optim.batching import together
+from snopt.optim.parallel import MESSAGE, owners
 
 FLOAT = 4
 #: DistributedDataParallel sends gradients in buckets: a small first one, then larger ones.
@@ -189,8 +190,11 @@ def refresh_messages(sizes: Sizes, workers: int) -> tuple[list[int], list[int]]:
     factors, bases = sizes.factor_bytes, sizes.basis_bytes
     owner = owners([size for _, size in sizes.blocks], workers)
     return (
-        [sum(factors[i] for i in message) for message in together([0] * len(factors), factors)],
-        [sum(bases[i] for i in message) for message in together(owner, bases)],
+        [
+            sum(factors[i] for i in message)
+            for message in together([0] * len(factors), factors, MESSAGE)
+        ],
+        [sum(bases[i] for i in message) for message in together(owner, bases, MESSAGE)],
     )
 
 

@@ -6,7 +6,8 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snopt.optim import SNOpt
-from snopt.optim.parallel import owners, together
+from snopt.optim.batching import together
+from snopt.optim.parallel import MESSAGE, owners
 from tests.optim.problems import image_batch, mixed_model
 from tests.processes import both
 
@@ -92,7 +93,7 @@ def test_work_is_shared_out_evenly():
 
 def test_messages_have_one_kind_and_a_largest_size():
     kinds = ["a", "b", "a", "a", "b"]
-    messages = together(kinds, [10 << 20] * 5)
+    messages = together(kinds, [10 << 20] * 5, MESSAGE)
     assert messages == [[0, 2], [1, 4], [3]]
-    assert together(["a", "a"], [100 << 20, 1]) == [[0], [1]]  # larger than any: alone
-    assert together([], []) == []
+    assert together(["a", "a"], [100 << 20, 1], MESSAGE) == [[0], [1]]  # larger than any: alone
+    assert together([], [], MESSAGE) == []

@@ -17,7 +17,7 @@ def spd(d):
     return root @ root.T
 
 
-@pytest.mark.parametrize("sizes", [(3,), (3, 4), (3, 4, 2), (2, 3, 2, 3)])
+@pytest.mark.parametrize("sizes", [(3,), (3, 4), (17, 2), (3, 4, 2), (9, 1, 1), (2, 3, 2, 3)])
 def test_rotation_is_multiplication_by_the_kronecker_product(sizes):
     groups = 2
     x = torch.randn(groups, *sizes, dtype=torch.float64)

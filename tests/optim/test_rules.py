@@ -15,7 +15,7 @@ def test_adam_scales_by_a_growing_memory_and_clips_its_mean_square():
     v, second = torch.zeros(3, dtype=torch.float64), [0.0] * 3
     for step in range(1, 8):
         X = torch.randn(3, dtype=torch.float64) * step**3  # gradients that grow are clipped
-        direction, v = adam(X, v, step=step, decay=0.7, damping=1e-3)
+        (direction,), (v,) = adam([X], [v], step=step, decay=0.7, damping=1e-3)
         beta = min(0.7, 1 - step**-0.8)
         expected = []
         for i in range(3):
@@ -39,7 +39,7 @@ def test_the_averaged_step_is_that_of_its_three_sequences():
         assert lr == pytest.approx(warm[-1])
         weights = [((i + 1) * max(warm[: i + 1])) ** 2 for i in range(k + 1)]
         assert share == pytest.approx(weights[-1] / sum(weights))
-        averaged_step_(y, z, d, lr=lr, momentum=beta, share=share)
+        averaged_step_([y], [z], [d], lr=lr, momentum=beta, share=share)
         fast = fast - lr * d
         x = (1 - share) * x + share * fast
         torch.testing.assert_close(z, fast)

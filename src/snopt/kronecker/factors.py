@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from snopt.base.finite import all_finite
 from snopt.kronecker.conv import ConvView
 from snopt.kronecker.normalised import row_scale
 from snopt.kronecker.view import LayerView
@@ -229,7 +230,7 @@ class FactorSums:
             whether they were finite. Factors that are not finite are skipped; one overflow (a loss
             scale too high, a diverging solve) then does not invalidate the sums.
         """
-        if not all(bool(torch.isfinite(block).all()) for mode in call for block in mode):
+        if not all_finite([block for mode in call for block in mode]):
             return False
         if self.modes is None:
             self.modes = [[weight * block for block in mode] for mode in call]

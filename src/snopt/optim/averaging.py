@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from snopt.optim.batching import alike
 
 __all__ = [
     "averaged_step_", "cautious_decay", "forget_average", "hide_averages", "move_",
@@ -43,7 +46,13 @@ def share_and_lr(state: dict[str, Any], lr: float) -> tuple[float, float]:
 
 
 def averaged_step_(
-    y: Tensor, z: Tensor, direction: Tensor, *, lr: float, momentum: float, share: float
+    ys: list[Tensor],
+    zs: list[Tensor],
+    directions: list[Tensor],
+    *,
+    lr: float,
+    momentum: float,
+    share: float,
 ) -> None:
     """Take one step of the schedule-free method (Defazio et al. 2024), in place.
 
@@ -58,18 +67,21 @@ def averaged_step_(
     y is z.
 
     Args:
-        y: the parameter.
-        z: its fast sequence.
-        direction: d, evaluated at y.
+        ys: parameters.
+        zs: the fast sequence of each.
+        directions: d of each, evaluated at y.
         lr: η_k.
         momentum: β.
         share: c.
     """
-    y.lerp_(z, share).add_(direction, alpha=-lr * (1 - momentum * (1 - share)))
-    z.add_(direction, alpha=-lr)
+    torch._foreach_lerp_(ys, zs, share)
+    torch._foreach_add_(ys, directions, alpha=-lr * (1 - momentum * (1 - share)))
+    torch._foreach_add_(zs, directions, alpha=-lr)
 
 
-def cautious_decay(direction: Tensor, param: Tensor, weight_decay: float) -> Tensor:
+def cautious_decay(
+    directions: list[Tensor], params: list[Tensor], weight_decay: float
+) -> list[Tensor]:
     """Lengthen steps that go towards zero, in proportion to the distance.
 
         d ← d (1 + γ max(0, sign(d) y))
@@ -80,45 +92,64 @@ def cautious_decay(direction: Tensor, param: Tensor, weight_decay: float) -> Ten
     more axes.
 
     Args:
-        direction: d, to be subtracted.
-        param: y.
+        directions: d of each parameter, to be subtracted.
+        params: parameters y.
         weight_decay: γ.
 
     Example:
-        >>> import torch
-        >>> cautious_decay(torch.tensor([[0.5, -0.5]]), torch.tensor([[2.0, 2.0]]), 0.1)
-        tensor([[ 0.6000, -0.5000]])
+        >>> cautious_decay([torch.tensor([[0.5, -0.5]])], [torch.tensor([[2.0, 2.0]])], 0.1)
+        [tensor([[ 0.6000, -0.5000]])]
     """
-    if not weight_decay or param.dim() < 2:
-        return direction
-    distance = direction.sgn().conj() * param
-    distance = distance.real if param.is_complex() else distance
-    return direction * distance.clamp_min_(0).mul_(weight_decay).add_(1)
+    found = list(directions)
+    decaying = [i for i, param in enumerate(params) if param.dim() >= 2]
+    if not weight_decay or not decaying:
+        return found
+    ds = [found[i] for i in decaying]
+    factors = _distances(ds, [params[i] for i in decaying])
+    torch._foreach_clamp_min_(factors, 0)
+    torch._foreach_mul_(factors, weight_decay)
+    torch._foreach_add_(factors, 1)
+    for i, direction in zip(decaying, torch._foreach_mul(ds, factors), strict=True):
+        found[i] = direction
+    return found
+
+
+def _distances(directions: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    """Return sign(d) y; for complex numbers the real part of y in the direction of d."""
+    if any(param.is_complex() for param in params):
+        along = [d.sgn().conj() * y for d, y in zip(directions, params, strict=True)]
+        return [part.real if part.is_complex() else part for part in along]
+    return list(torch._foreach_mul(torch._foreach_sign(directions), params))
 
 
 def move_(
-    param: Tensor,
-    state: dict[str, Any],
-    direction: Tensor,
+    params: list[Tensor],
+    states: Sequence[dict[str, Any]],
+    directions: list[Tensor],
     lr: float,
     momentum: float,
     weight_decay: float,
 ) -> None:
-    """Move a parameter against a direction, with warm-up, averaging and weight decay.
+    """Move parameters against directions, with warm-up, averaging and weight decay.
 
     Args:
-        param: the parameter.
-        state: its state, filled at the first step.
-        direction: d.
+        params: the parameters.
+        states: their states, filled at the first step.
+        directions: d of each.
         lr: η.
         momentum: β.
         weight_decay: γ; see :func:`cautious_decay`.
     """
-    direction = cautious_decay(direction, param, weight_decay)
-    if "fast" not in state:
-        state["fast"] = param.detach().clone()
-    share, lr = share_and_lr(state, lr)
-    averaged_step_(param, state["fast"], direction, lr=lr, momentum=momentum, share=share)
+    for param, state in zip(params, states, strict=True):
+        if "fast" not in state:
+            state["fast"] = param.detach().clone()
+    rates = [share_and_lr(state, lr) for state in states]
+    for batch in alike(params, rates):
+        share, rate = rates[batch[0]]
+        ys = [params[i] for i in batch]
+        ds = cautious_decay([directions[i] for i in batch], ys, weight_decay)
+        zs = [states[i]["fast"] for i in batch]
+        averaged_step_(ys, zs, ds, lr=rate, momentum=momentum, share=share)
 
 
 def forget_average(param: Tensor, state: dict[str, Any]) -> None:

@@ -32,16 +32,24 @@ __all__ = [
 ModeBasis: TypeAlias = list[Tensor]
 Bases: TypeAlias = Sequence[ModeBasis]
 
+#: Rows over columns of a gradient that is rotated as its transpose.
+NARROW = 8
+
 
 def _along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
     """Multiply ``matrix`` ``[groups, d, e]`` onto one axis of ``x``: Σ_d x[.. d ..] M[d, e]."""
     shape = [*x.shape[:axis], matrix.shape[-1], *x.shape[axis + 1 :]]
+    groups, size = x.shape[0], x.shape[axis]
+    # For small layers bmm takes half the time of matmul, which first finds out how to broadcast.
     if axis == x.dim() - 1:
-        out = x.reshape(x.shape[0], -1, x.shape[-1]) @ matrix
+        out = torch.bmm(x.reshape(groups, -1, size), matrix)
+    elif axis == 1:
+        columns = x.reshape(groups, size, -1)
+        # On the CPU, a product with a few columns takes up to six times as long as one with rows.
+        narrow = NARROW * columns.shape[-1] < size
+        out = torch.bmm(columns.mT, matrix).mT if narrow else torch.bmm(matrix.mT, columns)
     else:
-        before = x.shape[1:axis].numel()
-        lined = x.reshape(x.shape[0], before, x.shape[axis], -1)
-        out = matrix.mT[:, None] @ lined
+        out = matrix.mT[:, None] @ x.reshape(groups, x.shape[1:axis].numel(), size, -1)
     return out.reshape(shape)
 
 

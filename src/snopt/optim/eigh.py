@@ -7,10 +7,15 @@ order; normally the first succeeds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-__all__ = ["robust_eigh"]
+from snopt.base.finite import all_finite
+from snopt.optim.batching import alike
+
+__all__ = ["each_eigh", "robust_eigh"]
 
 #: Jitter added to the diagonal, relative to its mean, in successive attempts.
 JITTERS = (0.0, 1e-6, 1e-3)
@@ -21,9 +26,36 @@ def _attempt(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         values, vectors = torch.linalg.eigh(matrix)
     except RuntimeError:  # torch.linalg.LinAlgError is one
         return None
-    if torch.isfinite(values).all() and torch.isfinite(vectors).all():
-        return values, vectors
-    return None
+    return (values, vectors) if all_finite([values, vectors]) else None
+
+
+def _symmetric(matrix: Tensor) -> Tensor:
+    return (matrix + matrix.mT).mul_(0.5)
+
+
+def each_eigh(matrices: Sequence[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
+    """Decompose several matrices with :func:`robust_eigh`, small ones of equal size in one call.
+
+    If the common call fails, every matrix is decomposed by itself, so that one that cannot be
+    decomposed does not affect the others.
+
+    Example:
+        >>> good, bad = each_eigh([torch.eye(2), torch.full((2, 2), torch.nan)])
+        >>> good[0], bad
+        (tensor([1., 1.]), None)
+    """
+    results: list[tuple[Tensor, Tensor] | None] = [None] * len(matrices)
+    for batch in alike(matrices, [matrix.shape for matrix in matrices]):
+        stack = torch.stack([matrices[i] for i in batch]) if len(batch) > 1 else None
+        common = None
+        if stack is not None and all_finite([stack]):
+            common = _attempt(_symmetric(stack))
+        for n, i in enumerate(batch):
+            if common is None:
+                results[i] = robust_eigh(matrices[i])
+            else:
+                results[i] = common[0][n], common[1][n]
+    return results
 
 
 def robust_eigh(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -46,9 +78,9 @@ def robust_eigh(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         >>> robust_eigh(torch.tensor([[float("nan")]])) is None
         True
     """
-    if not torch.isfinite(matrix).all():
+    if not all_finite([matrix]):
         return None
-    matrix = (matrix + matrix.mT).mul_(0.5)
+    matrix = _symmetric(matrix)
     found = _attempt(matrix)
     if found is not None:
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,34 +10,50 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from snopt.optim import rules
+from snopt.optim.batching import alike
 
-__all__ = ["fallback_step", "plain_direction"]
+__all__ = ["fallback_step", "plain_directions"]
 
 BETAS = (0.9, 0.999)
 EPS = 1e-8
 
 
-def plain_direction(
-    param: Tensor, state: dict[str, Any], *, decay: float, damping: float
-) -> Tensor:
-    """Return the direction of the rule ``adam`` without a change of basis.
+def plain_directions(
+    params: Sequence[Tensor], states: Sequence[dict[str, Any]], *, decay: float, damping: float
+) -> list[Tensor]:
+    """Return the directions of the rule ``adam`` without a change of basis.
 
     Args:
-        param: a parameter with a gradient.
-        state: its state, filled at the first step.
+        params: parameters with gradients.
+        states: their states, filled at the first step.
         decay: β₂.
         damping: ε.
     """
+    gradients = [_real_gradient(param) for param in params]
+    for state, gradient in zip(states, gradients, strict=True):
+        if "plain_square" not in state:
+            state["plain_square"], state["plain_step"] = torch.zeros_like(gradient), 0
+        state["plain_step"] += 1
+    found = list(gradients)
+    for batch in alike(gradients, [state["plain_step"] for state in states]):
+        out, squares = rules.adam(
+            [gradients[i] for i in batch], [states[i]["plain_square"] for i in batch],
+            step=states[batch[0]]["plain_step"], decay=decay, damping=damping,
+        )  # fmt: skip
+        for i, X, square in zip(batch, out, squares, strict=True):
+            states[i]["plain_square"] = square
+            found[i] = X
+    return [
+        torch.view_as_complex(X) if param.is_complex() else X.to(param.dtype)
+        for param, X in zip(params, found, strict=True)
+    ]
+
+
+def _real_gradient(param: Tensor) -> Tensor:
+    """Return the gradient as real numbers, in single precision at least."""
     assert param.grad is not None
     gradient = torch.view_as_real(param.grad) if param.is_complex() else param.grad
-    gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
-    if "plain_square" not in state:
-        state["plain_square"], state["plain_step"] = torch.zeros_like(gradient), 0
-    state["plain_step"] += 1
-    X, state["plain_square"] = rules.adam(
-        gradient, state["plain_square"], step=state["plain_step"], decay=decay, damping=damping
-    )
-    return torch.view_as_complex(X) if param.is_complex() else X.to(param.dtype)
+    return gradient.to(torch.promote_types(gradient.dtype, torch.float32))
 
 
 def fallback_step(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from snopt.base.distributed import world_size
 from snopt.optim.averaging import forget_average
 
-__all__ = ["Counts", "Guard", "OnDivergence", "all_finite", "warn", "warn_once"]
+__all__ = ["Counts", "Guard", "OnDivergence", "warn", "warn_once"]
 
 OnDivergence: TypeAlias = Literal["skip", "rollback", "raise"]
 
@@ -56,27 +56,6 @@ class Counts:
     def as_dict(self) -> dict[str, int]:
         """Return the counts as plain numbers, for a checkpoint or a record."""
         return asdict(self)
-
-
-def all_finite(tensors: Sequence[Tensor], loss: object = None) -> bool:
-    """Return whether every entry of every tensor, and the loss, is finite.
-
-    This computes one number per tensor and synchronises once.
-
-    Example:
-        >>> all_finite([torch.ones(2)]), all_finite([torch.tensor([1.0, float("inf")])])
-        (True, False)
-        >>> all_finite([], loss=float("nan"))
-        False
-    """
-    if loss is not None and not bool(torch.isfinite(torch.as_tensor(loss)).all()):
-        return False
-    if not tensors:
-        return True
-    # The largest absolute value is finite if and only if all entries are; a sum could overflow.
-    norms = torch._foreach_norm(list(tensors), float("inf"))
-    device = norms[0].device
-    return bool(torch.isfinite(torch.stack([n.to(device, torch.float32) for n in norms])).all())
 
 
 def warn(message: str) -> None:

@@ -7,7 +7,7 @@ examples. Without a process group there is no communication.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
@@ -16,41 +16,14 @@ from snopt.base.distributed import rank, world_size
 from snopt.kronecker import IterationSums, KroneckerOptions, Slot
 from snopt.kronecker.factors import FactorSums
 from snopt.optim.agreement import joint
-from snopt.optim.eigh import robust_eigh
+from snopt.optim.batching import together
+from snopt.optim.eigh import each_eigh
 
-__all__ = ["average_sums", "owners", "shared_eigh", "together"]
+__all__ = ["MESSAGE", "average_sums", "owners", "shared_eigh"]
 
 MESSAGE = 25 << 20
 """Bytes per message, as in DistributedDataParallel. With many workers the number of messages
 dominates the cost; a single message would need another copy of all factors."""
-
-
-def together(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
-    """Group items into messages: items of one kind, up to ``MESSAGE`` bytes.
-
-    Args:
-        kinds: kind of each item.
-        sizes: bytes of each item.
-
-    Returns:
-        the indices in each message, in the same order on every rank.
-
-    Example:
-        >>> together(["a", "b", "a"], [100, 100, 100])
-        [[0, 2], [1]]
-        >>> together(["a", "a", "a"], [20 << 20, 5 << 20, 1 << 20])
-        [[0, 1], [2]]
-    """
-    messages: list[list[int]] = []
-    filling: dict[Hashable, tuple[list[int], int]] = {}
-    for i, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
-        message, filled = filling.get(kind, ([], 0))
-        if not message or filled + size > MESSAGE:
-            message, filled = [], 0
-            messages.append(message)
-        message.append(i)
-        filling[kind] = (message, filled + size)
-    return messages
 
 
 def _exchanged(
@@ -59,7 +32,7 @@ def _exchanged(
     """Exchange vectors in few messages, and return the results."""
     back = list(parts)
     wholes = [(kind, part.dtype, part.device) for kind, part in zip(kinds, parts, strict=True)]
-    for message in together(wholes, [part.nbytes for part in parts]):
+    for message in together(wholes, [part.nbytes for part in parts], MESSAGE):
         flat = torch.cat([parts[i] for i in message])
         with joint("exchange curvature"):
             send(flat, kinds[message[0]])
@@ -159,11 +132,12 @@ def shared_eigh(blocks: list[Tensor]) -> list[tuple[Tensor, Tensor] | None]:
     """
     ranks = world_size()
     if ranks == 1:
-        return [robust_eigh(block) for block in blocks]
+        return each_eigh(blocks)
     owner, own = owners([block.shape[-1] for block in blocks], ranks), rank()
+    mine = iter(each_eigh([b for b, where in zip(blocks, owner, strict=True) if where == own]))
     buffers = []
     for block, where in zip(blocks, owner, strict=True):
-        found = robust_eigh(block) if where == own else None
+        found = next(mine) if where == own else None
         ok = block.new_tensor([float(found is not None)])
         parts = (block[..., 0], block) if found is None else found
         buffers.append(torch.cat([ok, *(part.flatten() for part in parts)]))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from snopt.base.distributed import world_size
 from snopt.kronecker import LayerFactors, Recording, Slot
+from snopt.optim.batching import BATCH, together
 from snopt.optim.guard import Counts, warn_once
 from snopt.optim.parallel import shared_eigh
 from snopt.optim.update import LayerState, averaged, change_basis
@@ -36,17 +37,18 @@ def renew(
 
     Args:
         found: new factors by name. The dictionary is emptied layer by layer, so old and new
-            matrices are in memory together for one layer only.
+            matrices are in memory together for one layer, or a few small ones, only.
         slots: all slots.
         state_of: returns the state of a slot.
         averaging: weight of the old factors.
         counts: receives the number of failures.
     """
-    # Several processes share the decompositions, so all factors are needed at once.
-    at_once = len(found) if world_size() > 1 else 1
     names = list(found)
-    for i in range(0, len(names), at_once):
-        part = {name: slots[name] for name in names[i : i + at_once]}
+    sizes = [sum(b.nbytes for mode in found[name].modes for b in mode) for name in names]
+    # Several processes share the decompositions, so all factors are needed at once.
+    limit = sum(sizes) if world_size() > 1 else BATCH
+    for batch in together([0] * len(names), sizes, limit):
+        part = {names[i]: slots[names[i]] for i in batch}
         for name, slot in part.items():
             _average(found.pop(name), state_of(slot), averaging)
         blocks = {name: state_of(slot)["factors"] for name, slot in part.items()}

@@ -52,9 +52,9 @@ def amortized(
 
 
 def adam(
-    X: Tensor, square: Tensor, *, step: int, decay: float, damping: float
-) -> tuple[Tensor, Tensor]:
-    """Adam's scaling in the coordinates of the eigenbasis.
+    Xs: list[Tensor], squares: list[Tensor], *, step: int, decay: float, damping: float
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Adam's scaling in the coordinates of the eigenbasis, of several gradients.
 
         v ← β v + (1 - β) X²,          β = min(β₂, 1 - k^(-0.8))
         X ← X / (√v + ε),              X ← X / max(1, RMS(X))
@@ -69,20 +69,27 @@ def adam(
     gradient that grows again after it has nearly vanished would cause too long a step.
 
     Args:
-        X: gradient in the eigenbasis.
-        square: v.
-        step: k, counted from 1.
+        Xs: gradients in the eigenbasis, each by itself.
+        squares: v of each.
+        step: k, counted from 1, of all of them.
         decay: β₂, the largest decay.
         damping: ε.
 
     Example:
-        >>> X, v = adam(torch.tensor([-3.0]), torch.zeros(1), step=1, decay=0.999, damping=0.0)
+        >>> X, v = adam([torch.tensor([-3.0])], [torch.zeros(1)], step=1, decay=0.999, damping=0.0)
         >>> X, v
-        (tensor([-1.]), tensor([9.]))
+        ([tensor([-1.])], [tensor([9.])])
     """
-    square = torch.lerp(square, X.square(), max(1 - decay, step**-0.8))
-    X = X / square.sqrt().add_(damping)
-    return X / X.square().mean().sqrt().clamp_min(1), square
+    # One call for all tensors, because the time of small ones is that of the calls.
+    weight = max(1 - decay, step**-0.8)
+    new = torch._foreach_lerp(squares, torch._foreach_mul(Xs, Xs), weight)
+    roots = torch._foreach_sqrt(new)
+    torch._foreach_add_(roots, damping)
+    scaled = torch._foreach_div(Xs, roots)
+    means = [square.mean() for square in torch._foreach_mul(scaled, scaled)]
+    torch._foreach_sqrt_(means)
+    torch._foreach_clamp_min_(means, 1)
+    return list(torch._foreach_div(scaled, means)), list(new)
 
 
 def kronecker_eigenvalues(values: Sequence[Tensor]) -> Tensor:

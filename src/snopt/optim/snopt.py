@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from snopt.adjoint.blocks import blocks_of
 from snopt.base.distributed import world_size
+from snopt.base.finite import all_finite
 from snopt.kronecker import (
     FieldObserver,
     KroneckerOptions,
@@ -23,13 +24,13 @@ from snopt.optim.agreement import all_ranks_ok
 from snopt.optim.averaging import hide_averages, move_, refuse_averages, show_averages
 from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
 from snopt.optim.coverage import Scope, cover, unwrapped
-from snopt.optim.fallback import fallback_step, plain_direction
-from snopt.optim.guard import Counts, Guard, OnDivergence, all_finite
+from snopt.optim.fallback import fallback_step, plain_directions
+from snopt.optim.guard import Counts, Guard, OnDivergence
 from snopt.optim.parallel import average_sums
 from snopt.optim.refresh import factors_of, renew, warn_of_unrecorded
 from snopt.optim.state import STATE_VERSION, checked_extra, in_our_order, on_device
 from snopt.optim.summary import Summary, summarise, warn_of_cut_factors
-from snopt.optim.update import Hyper, LayerState, Rule, Update, slot_update
+from snopt.optim.update import Hyper, LayerState, Rule, Update, slot_updates
 from snopt.optim.watch import ModelWatch, field_list, with_names
 
 __all__ = ["SNOpt"]
@@ -145,6 +146,9 @@ class SNOpt(torch.optim.Optimizer):
         fields = [block.field for block in blocks] + self.fields
         slots = cover(self.model, group_of, fields, self.config.scope, options)
         self._group_of, self._watch = group_of, ModelWatch(self.model)
+        self._slots_of: list[list[Slot]] = [[] for _ in self.param_groups]
+        for slot in slots.values():
+            self._slots_of[group_of[id(slot.view.parameters[0])]].append(slot)
         self._recorder = KroneckerRecorder(self.model, slots, list(blocks), options, self.seen)
         self._arm()
 
@@ -257,8 +261,9 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and refresh the factors if due; return False to skip the update."""
         self._watch.check()
         refuse_averages(self.state)
-        gradients = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
-        if not all_ranks_ok(all_finite(gradients, loss)):
+        numbers = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        numbers += [] if loss is None else [torch.as_tensor(loss)]
+        if not all_ranks_ok(all_finite(numbers)):
             self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
@@ -289,12 +294,8 @@ class SNOpt(torch.optim.Optimizer):
 
     def _directions(self, index: int) -> list[Update]:
         """Return the directions of the covered layers of one group."""
-        group = self.param_groups[index]
-        hyper = self._hyper(group)
-        slots = [s for s in self.recorder.slots.values()
-                 if self._group_of[id(s.view.parameters[0])] == index]  # fmt: skip
-        updates = [slot_update(slot, self._state_of(slot), hyper) for slot in slots]
-        return [update for update in updates if update is not None]
+        due = [(slot, self._state_of(slot)) for slot in self._slots_of[index]]
+        return slot_updates(due, self._hyper(self.param_groups[index]))
 
     def _hyper(self, group: Mapping[str, Any]) -> Hyper:
         adam = self.config.rule == "adam"
@@ -314,30 +315,30 @@ class SNOpt(torch.optim.Optimizer):
         return float(group["lr"]) / caution
 
     def _apply(self, group: dict[str, Any], updates: list[Update], covered: set[int]) -> None:
-        lr = self._lr(group)
-        for param, direction in (pair for update in updates for pair in zip(*update, strict=True)):
-            covered.add(id(param))
-            if param.grad is not None:
-                self._move(param, direction, lr, group)
+        pairs = [pair for update in updates for pair in zip(*update, strict=True)]
+        covered.update(id(param) for param, _ in pairs)
+        pairs = [(param, direction) for param, direction in pairs if param.grad is not None]
+        self._move([p for p, _ in pairs], [d for _, d in pairs], self._lr(group), group)
 
-    def _move(self, param: Tensor, direction: Tensor, lr: float, group: Mapping[str, Any]) -> None:
-        """Subtract a direction; the rule ``adam`` averages as well."""
-        if self.config.rule != "adam":
-            param.add_(direction, alpha=-lr)
-        else:
-            move_(param, self.state[param], direction, lr, group["momentum"], group["weight_decay"])
+    def _move(
+        self, params: list[Tensor], directions: list[Tensor], lr: float, group: Mapping[str, Any]
+    ) -> None:
+        """Subtract directions; the rule ``adam`` averages as well."""
+        if self.config.rule == "adam":
+            states = [self.state[param] for param in params]
+            move_(params, states, directions, lr, group["momentum"], group["weight_decay"])
+        elif params:
+            torch._foreach_add_(params, directions, alpha=-lr)
 
     def _fall_back(self, group: dict[str, Any], covered: set[int]) -> None:
         rest = [p for p in group["params"] if p.grad is not None and id(p) not in covered]
+        states = [self.state[param] for param in rest]
         lr = self._lr(group) * group["fallback_ratio"]
         if self.config.rule == "adam":
-            for param in rest:
-                direction = plain_direction(
-                    param, self.state[param], decay=group["decay"], damping=group["damping"]
-                )
-                self._move(param, direction, lr, group)
-            return
-        fallback_step(rest, [self.state[p] for p in rest], lr, group["weight_decay"])
+            settings = {name: group[name] for name in ("decay", "damping")}
+            self._move(rest, plain_directions(rest, states, **settings), lr, group)
+        else:
+            fallback_step(rest, states, lr, group["weight_decay"])
 
     def rollback(self) -> bool:
         """Restore the parameters of the last refresh, and increase damping.

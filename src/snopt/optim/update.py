@@ -1,4 +1,4 @@
-"""One layer's update: pack, rotate, apply a rule, rotate back.
+"""The update of layers: pack, rotate, apply a rule, rotate back.
 
 The functions here take a layer's state as a plain dictionary of tensors (lists of them, one for
 each packed tensor) and return directions. They depend on neither the model nor the optimizer.
@@ -6,6 +6,7 @@ each packed tensor) and return directions. They depend on neither the model nor 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -13,18 +14,27 @@ import torch
 from torch import Tensor
 
 from snopt.kronecker import LayerFactors, Slot
-from snopt.optim.eigenbasis import Bases, carry_second_moment, rotate, rotate_back, transitions
+from snopt.optim.batching import alike
+from snopt.optim.eigenbasis import (
+    Bases,
+    ModeBasis,
+    carry_second_moment,
+    rotate,
+    rotate_back,
+    transitions,
+)
 from snopt.optim.rules import adam, amortized, tikhonov
 
 __all__ = [
     "Hyper",
     "LayerState",
     "Rule",
+    "Layer",
+    "Update",
     "averaged",
     "change_basis",
-    "Update",
     "layer_directions",
-    "slot_update",
+    "slot_updates",
 ]
 
 Rule: TypeAlias = Literal["adam", "amortized", "kronecker"]
@@ -56,6 +66,33 @@ class Hyper:
     weight_decay: float = 0.0
     batch_size: int = 1
     scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one update of a layer needs.
+
+    Attributes:
+        gradients: packed gradients, including weight decay that is part of the gradient.
+        state: the layer's state, with ``bases``.
+        targets: the modes of each packed tensor.
+        step: the number of this step, from 1.
+    """
+
+    gradients: list[Tensor]
+    state: LayerState
+    targets: tuple[tuple[int, ...], ...]
+    step: int
+
+    @property
+    def bases(self) -> list[list[ModeBasis]]:
+        """The mode bases of each packed tensor."""
+        return [[self.state["bases"][m] for m in modes] for modes in self.targets]
+
+    @property
+    def eigenvalues(self) -> list[list[Tensor]]:
+        """The eigenvalues of the modes of each packed tensor."""
+        return [[self.state["values"][m] for m in modes] for modes in self.targets]
 
 
 def averaged(
@@ -106,56 +143,52 @@ def change_basis(state: LayerState, bases: Bases, targets: tuple[tuple[int, ...]
             state["square"][i] = carry_second_moment(state["square"][i], turn)
 
 
-def _start(state: LayerState, name: str, gradients: list[Tensor]) -> list[Tensor]:
-    """Return a moment's tensors, zero at the start."""
-    if name not in state:
-        state[name] = [torch.zeros_like(g) for g in gradients]
-    moment: list[Tensor] = state[name]
-    return moment
-
-
-def layer_directions(
-    gradients: list[Tensor],
-    state: LayerState,
-    targets: tuple[tuple[int, ...], ...],
-    hyper: Hyper,
-) -> list[Tensor]:
-    """Return the directions of one layer's packed gradients, and update the moments.
+def layer_directions(layers: Sequence[Layer], hyper: Hyper) -> list[list[Tensor]]:
+    """Return the directions of the packed gradients of layers, and update their moments.
 
     Args:
-        gradients: packed gradients, including weight decay that is part of the gradient.
-        state: the layer's state, with ``bases``.
-        targets: the modes of each packed tensor.
+        layers: the layers; with the rule ``"adam"`` all have made the same number of steps.
         hyper: the hyperparameters.
     """
-    state["step"] += 1
-    out = []
-    for i, (g, modes) in enumerate(zip(gradients, targets, strict=True)):
-        bases = [state["bases"][m] for m in modes]
-        X = _rule(rotate(g, bases), gradients, state, i, modes, hyper)
-        out.append(rotate_back(X, bases))
+    bases = [basis for layer in layers for basis in layer.bases]
+    rotated = [rotate(g, b) for g, b in zip(_gradients(layers), bases, strict=True)]
+    for layer in layers:
+        layer.state["step"] = layer.step
+    scaled = _rule(rotated, layers, hyper)
+    out = [rotate_back(x, b) for x, b in zip(scaled, bases, strict=True)]
     if hyper.rule != "adam" and hyper.momentum:
-        buffers = _start(state, "momentum", gradients)
+        buffers = _moments(layers, "momentum")
         out = [buffer.mul_(hyper.momentum).add_(d) for buffer, d in zip(buffers, out, strict=True)]
         out = [d.clone() for d in out]
-    return out
+    return _by_layer(out, layers)
 
 
-def slot_update(slot: Slot, state: LayerState, hyper: Hyper) -> Update | None:
-    """Return the directions of one layer's parameters from their gradients.
+def slot_updates(due: Iterable[tuple[Slot, LayerState]], hyper: Hyper) -> list[Update]:
+    """Return the directions of layers' parameters from their gradients.
+
+    A layer without a gradient, or without a basis so far, has no update.
 
     Args:
-        slot: the layer.
-        state: its state.
+        due: the layers, each with its state.
         hyper: the hyperparameters.
-
-    Returns:
-        the update, or None if the layer has no gradient or no basis yet.
     """
+    ready = [(s, state) for s, state in due
+             if "bases" in state and s.view.parameters[0].grad is not None]  # fmt: skip
+    layers = [_layer(slot, state, hyper) for slot, state in ready]
+    updates = []
+    for batch in alike([x.gradients[0] for x in layers], [x.step for x in layers]):
+        directions = layer_directions([layers[i] for i in batch], hyper)
+        for i, packed in zip(batch, directions, strict=True):
+            view = ready[i][0].view
+            params: list[Tensor] = list(view.parameters)
+            found = [d.to(params[0].dtype) for d in view.unpack(packed) if d is not None]
+            updates.append((params, found))
+    return updates
+
+
+def _layer(slot: Slot, state: LayerState, hyper: Hyper) -> Layer:
+    """Pack the gradients of one layer."""
     params: list[Tensor] = list(slot.view.parameters)
-    if "bases" not in state or params[0].grad is None:
-        return None
-    state.setdefault("step", torch.zeros((), dtype=torch.int64))
     # Half-precision parameters are preconditioned in single precision.
     dtype = torch.promote_types(params[0].dtype, torch.float32)
     grads = [(torch.zeros_like(p) if p.grad is None else p.grad).to(dtype) for p in params]
@@ -164,35 +197,47 @@ def slot_update(slot: Slot, state: LayerState, hyper: Hyper) -> Update | None:
     if hyper.weight_decay:
         grads = [g.add(p, alpha=hyper.weight_decay) for g, p in zip(grads, params, strict=True)]
     packed = slot.view.pack(grads[0], grads[1] if len(grads) > 1 else None)
-    found = slot.view.unpack(layer_directions(packed, state, slot.view.target_modes, hyper))
-    directions = [d.to(params[0].dtype) for d in found if d is not None]
-    return params, directions
+    # A state of an earlier release has a tensor here.
+    step = int(state.get("step", 0)) + 1
+    return Layer(packed, state, slot.view.target_modes, step)
 
 
-def _rule(
-    X: Tensor,
-    gradients: list[Tensor],
-    state: LayerState,
-    i: int,
-    modes: tuple[int, ...],
-    hyper: Hyper,
-) -> Tensor:
+def _gradients(layers: Sequence[Layer]) -> list[Tensor]:
+    return [g for layer in layers for g in layer.gradients]
+
+
+def _by_layer(tensors: Iterable[Tensor], layers: Sequence[Layer]) -> list[list[Tensor]]:
+    """Undo the flattening of :func:`_gradients`."""
+    rest = iter(tensors)
+    return [[next(rest) for _ in layer.gradients] for layer in layers]
+
+
+def _moments(layers: Sequence[Layer], name: str) -> list[Tensor]:
+    """Return a moment's tensors, zero at the start."""
+    for layer in layers:
+        if name not in layer.state:
+            layer.state[name] = [torch.zeros_like(g) for g in layer.gradients]
+    return [moment for layer in layers for moment in layer.state[name]]
+
+
+def _rule(Xs: list[Tensor], layers: Sequence[Layer], hyper: Hyper) -> list[Tensor]:
+    """Apply the rule to rotated gradients, and store the new moments."""
+    if hyper.rule == "kronecker":
+        damping, decay = hyper.damping, hyper.weight_decay
+        values = [v for layer in layers for v in layer.eigenvalues]
+        return [tikhonov(X, v, damping=damping, weight_decay=decay)
+                for X, v in zip(Xs, values, strict=True)]  # fmt: skip
+    name = "square" if hyper.rule == "adam" else "second"
+    old = _moments(layers, name)
     if hyper.rule == "adam":
-        square = _start(state, "square", gradients)
-        X, square[i] = adam(
-            X, square[i], step=int(state["step"]), decay=hyper.decay, damping=hyper.damping
-        )
-        return X
-    if hyper.rule == "amortized":
-        S = _start(state, "second", gradients)
-        X, S[i] = amortized(
-            X,
-            S[i],
-            decay=hyper.decay,
-            damping=hyper.damping,
-            batch_size=hyper.batch_size,
-            weight_decay=hyper.weight_decay,
-        )
-        return X
-    values = [state["values"][m] for m in modes]
-    return tikhonov(X, values, damping=hyper.damping, weight_decay=hyper.weight_decay)
+        step = layers[0].state["step"]
+        out, new = adam(Xs, old, step=step, decay=hyper.decay, damping=hyper.damping)
+    else:
+        settings = {"decay": hyper.decay, "damping": hyper.damping,
+                    "weight_decay": hyper.weight_decay}  # fmt: skip
+        pairs = [amortized(X, S, batch_size=hyper.batch_size, **settings)
+                 for X, S in zip(Xs, old, strict=True)]  # fmt: skip
+        out, new = [X for X, _ in pairs], [S for _, S in pairs]
+    for layer, moments in zip(layers, _by_layer(new, layers), strict=True):
+        layer.state[name] = moments
+    return out
