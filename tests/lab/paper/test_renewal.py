@@ -1,6 +1,7 @@
 """Records of other code that this code repeats."""
 
 import json
+import math
 
 import pytest
 
@@ -37,22 +38,23 @@ def test_a_record_that_this_code_repeats_is_current_again(space, job):
     seconds, told = stamp_of(job)["seconds"], []
     assert renew(space, tell=told.append) == 1
     assert job.current()
-    assert stamp_of(job)["earlier"] == ["other"]
+    assert stamp_of(job)["earlier"] == [{"code": "other", "difference": 0.0}]
     assert stamp_of(job)["seconds"] == seconds
-    assert told == ["circle, adam: 1 renewed"]
+    assert told == ["circle, adam: 1 renewed, losses differ by 0 at most"]
     assert renew(space, tell=told.append) == 0  # nothing is left
 
 
-def test_another_loss_keeps_a_record_stale(space, job):
+@pytest.mark.parametrize(("factor", "renewed"), [(1 + 1e-6, 1), (1 + 1e-3, 0), (math.nan, 0)])
+def test_another_loss_keeps_a_record_stale_and_rounding_does_not(space, job, factor, renewed):
     path = job.folder / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     last = [line for line in lines if line["kind"] == "step"][-1]
-    last["loss"] *= 1 + 1e-7
+    last["loss"] *= factor
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = []
-    assert renew(space, tell=told.append) == 0
-    assert not job.current()
-    assert "the loss of update 3 is" in told[0]
+    assert renew(space, tell=told.append) == renewed
+    assert job.current() == bool(renewed)
+    assert ("stale" in told[0]) != bool(renewed)
 
 
 def test_other_settings_stay_stale(space, job):

@@ -1,13 +1,15 @@
 """Records that other code made and this code repeats become current again.
 
-A change of the code makes records stale, but many changes do not affect what is computed. For each
-kind of training one recorded run is begun again. If its losses equal the recorded ones bit for bit,
-all records of the kind get a stamp of this code. They keep the stamps they had, under ``earlier``.
-Measurements of seconds and memory are not renewed.
+A change of the code makes records stale, but many changes do not affect what is computed, or only
+its rounding. For each kind of training one recorded run is begun again. If its losses equal the
+recorded ones up to rounding, all records of the kind get a stamp of this code. Under ``earlier``
+they keep the stamps they had, each with the largest relative difference. Measurements of seconds
+and memory are not renewed.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -26,6 +28,8 @@ __all__ = ["renew"]
 
 UPDATES = 25
 """Updates that are repeated."""
+ROUNDING = 1e-4
+"""Relative difference of two losses up to which it counts as rounding, which training amplifies."""
 FEWEST = 3
 """Recorded losses among them that are compared at least; an archive keeps a part of all steps."""
 
@@ -60,14 +64,22 @@ def renew(space: Space, *, tell: Callable[[str], None]) -> int:
         kinds[record.kind].append(record)
     count = 0
     for records in kinds.values():
-        found = _repeated(records)
         config = records[0].job.config
-        tell(f"{config.task}, {config.optimizer.name}: {found or f'{len(records)} renewed'}")
-        if not found:
-            for record in records:
-                _restamp(record)
-            count += len(records)
+        name = f"{config.task}, {config.optimizer.name}"
+        try:
+            difference = _difference(records)
+        except Stale as reason:
+            tell(f"{name}: {reason}")
+            continue
+        for record in records:
+            _restamp(record, difference)
+        count += len(records)
+        tell(f"{name}: {len(records)} renewed, losses differ by {difference:.1g} at most")
     return count
+
+
+class Stale(Exception):
+    """Why records stay stale."""
 
 
 def changed(space: Space) -> Iterable[Record]:
@@ -83,21 +95,28 @@ def changed(space: Space) -> Iterable[Record]:
             yield Record(job, stamp)
 
 
-def _repeated(records: list[Record]) -> str:
-    """Begin the longest of some trainings again; return why it differs, or nothing."""
+def _difference(records: list[Record]) -> float:
+    """Begin the longest of some trainings again; return the largest relative difference of losses.
+
+    Raises:
+        Stale: this code computes something else, or that cannot be told.
+    """
     trained = [record for record in records if failure(record.job.folder) is None]
     if not trained:
-        return "stale: all of its trainings failed, so that there is nothing to compare"
+        raise Stale("stale: all of its trainings failed, so that there is nothing to compare")
     job = max(trained, key=lambda record: record.job.size).job
     losses = read_run(job.folder).records.steps.table("loss")
     known = {int(step): value for step, _, value in losses if step <= UPDATES}
     if len(known) < FEWEST:
-        return f"stale: {job.label} recorded {len(known)} of the first {UPDATES} losses, too few"
+        raise Stale(f"stale: {job.label} recorded {len(known)} of the first {UPDATES} losses")
     again = _begun(job.config)
+    worst = 0.0
     for step, value in known.items():
-        if again.get(step) != value:
-            return f"stale: the loss of update {step} is {again.get(step)}, recorded {value}"
-    return ""
+        difference = abs(again.get(step, math.nan) / value - 1)
+        if not difference <= ROUNDING:
+            raise Stale(f"stale: the loss of update {step} is {again.get(step)}, recorded {value}")
+        worst = max(worst, difference)
+    return worst
 
 
 def _begun(config: Experiment) -> dict[int, float]:
@@ -114,8 +133,9 @@ def _begun(config: Experiment) -> dict[int, float]:
     return {int(step): value for step, _, value in losses}
 
 
-def _restamp(record: Record) -> None:
-    earlier = [*record.stamp.get("earlier", ()), record.stamp["code"]]
+def _restamp(record: Record, difference: float) -> None:
+    this = {"code": record.stamp["code"], "difference": difference}
+    earlier = [*record.stamp.get("earlier", ()), this]
     folder = record.job.folder
     with FolderLock(folder):
         write_json(folder / STAMP, {**record.stamp, **record.job.stamp, "earlier": earlier})
