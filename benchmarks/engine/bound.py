@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from benchmarks.engine.contenders import Trial
-from snopt.adjoint.compiled_steps import COMPILER, apart
-from snopt.adjoint.compiled_tanh import tanh_pass
+from snopt.adjoint.compiled_passes import compiler_options
+from snopt.adjoint.compiled_steps import apart
 from snopt.ode.tableau import DOPRI5
 
 STAGES = DOPRI5.stages
@@ -75,8 +75,7 @@ class Bound:
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile as the engine does, for one shape, apart from the functions of other bounds."""
-    options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
-    return torch.compile(apart(function, object()), options=options, dynamic=False)
+    return torch.compile(apart(function, object()), options=compiler_options(), dynamic=False)
 
 
 def evaluation(field: nn.Module) -> Callable[..., Any]:

@@ -114,10 +114,10 @@ class OdeRnn(Workload):
     def forward(self, flow: Flow, inputs: Tensor) -> Tensor:
         """Return the loss of series ``inputs``, (intervals, batch, channels)."""
         x = self.cell(inputs[0], inputs.new_zeros(inputs.shape[1], self.width))
-        for reading in inputs[1:]:
-            if hasattr(flow, "then"):
-                x = flow.then(_observed, x, None, self.cell, reading)
-            else:
+        if hasattr(flow, "chain"):
+            x = flow.chain(_observed, x, [(self.cell, reading) for reading in inputs[1:]])
+        else:
+            for reading in inputs[1:]:
                 x = self.cell(reading, flow(x))
         x = flow(x)
         return functional.cross_entropy(self.head(x), self.labels, reduction="sum") / self.batch

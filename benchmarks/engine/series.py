@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchdiffeq
@@ -34,14 +36,16 @@ OURS = ("snopt", "snopt_compiled")
 class TorchdiffeqRNN(ODERNN):
     """The same model; between observations, one call of torchdiffeq's ``odeint_adjoint``."""
 
-    def advance(self, x: Tensor, duration: float | Tensor, *observation: Tensor | None) -> Tensor:
-        if not duration:
-            return observe(x, x, self.cell, *observation)
-        times = torch.tensor([0.0, duration], dtype=x.dtype)
-        path = torchdiffeq.odeint_adjoint(
-            self.block.field, x, times, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5"
-        )
-        return observe(path[-1], x, self.cell, *observation)
+    def advance(
+        self, x: Tensor, durations: Sequence[float], visits: Sequence[tuple[Any, ...]]
+    ) -> Tensor:
+        for duration, visit in zip(durations, visits, strict=True):
+            times = torch.tensor([0.0, duration], dtype=x.dtype)
+            path = torchdiffeq.odeint_adjoint(
+                self.block.field, x, times, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5"
+            )
+            x = observe(path[-1], x, *visit)
+        return x
 
 
 def model(name: str) -> ODERNN:

@@ -80,7 +80,7 @@ def joins(monkeypatch):
     """For every call of ``then`` of a compiled block, whether the function was in the step."""
     found = []
 
-    class Joined(snopt.adjoint.compiled.Joined):
+    class Joined(snopt.adjoint.chain.Joined):
         def solve(self, *args):
             states = super().solve(*args)
             found.append(self.value is not None)

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 import snopt
+from snopt.adjoint.chain import RUN, Joined
 from snopt.base.errors import InvalidTimes
 from snopt.models import ODERNN
 from tests.problems import descend
@@ -170,6 +171,48 @@ def test_compiled_steps_give_the_same_logits_and_gradients(irregular):
         logits = model(x, times=times, lengths=lengths)
         gradients.append([logits, *torch.autograd.grad(logits.sum(), list(model.parameters()))])
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("times", ["unit", "shared", "own"])
+def test_runs_of_compiled_steps_give_the_logits_and_gradients_of_direct_solves(times, monkeypatch):
+    """Series of random lengths with missing values; each has intervals of one step and of more."""
+    draw = torch.Generator().manual_seed(1)
+    batch, length = 6, 3 * RUN + 3
+    x = torch.randn(batch, length, 3, dtype=torch.float64, generator=draw)
+    gaps = 0.1 + torch.rand(batch, length, dtype=torch.float64, generator=draw)
+    gaps[:, 5] = gaps[0, 5] = 6.0
+    gaps[0, RUN + 4] = 0.0
+    given = {
+        "times": {"unit": None, "shared": gaps[0].cumsum(0), "own": gaps.cumsum(1)}[times],
+        "lengths": torch.tensor([length, 1, 5, length, 9, 2]),
+        "mask": torch.rand(batch, length, 3, generator=draw) < 0.4,
+    }
+    runs = []
+    attempt = Joined.attempt
+
+    def noted(self, count, *args):
+        runs.append((count, attempt(self, count, *args)))
+        return runs[-1][1]
+
+    monkeypatch.setattr(Joined, "attempt", noted)
+    loose = {"rtol": 2e-2, "atol": 2e-2, "method": "bosh3"}
+    models = [
+        ODERNN(3, 4, hidden=5, see_mask=True, **loose, **more).double()
+        for more in ({"compile": True}, {"adjoint": snopt.Direct()})
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    for _ in range(2):  # the second one starts with a carried step
+        found = []
+        for model in models:
+            model.block.totals.reset()
+            logits = model(x, **given)
+            gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
+            found.append([logits, *gradients])
+        assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(*found, strict=True))
+        first, second = (model.block.totals for model in models)
+        assert (first.solves, first.accepted) == (second.solves, second.accepted)
+    assert (RUN, True) in runs
 
 
 def test_what_does_not_belong_together_is_refused():

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snopt.adjoint.compiled import CompiledCheckpoint, Joined
+from snopt.adjoint.chain import RUN, Followed, Interval, Joined
+from snopt.adjoint.compiled import CompiledCheckpoint
 from snopt.adjoint.dispatch import differentiable_solve, find_params, read_solver, refuse_removed
 from snopt.adjoint.numbers import ModuleWithNumbers
 from snopt.adjoint.observer import NodeObserver
@@ -23,6 +24,7 @@ from snopt.base.packing import Packing
 from snopt.base.transforms import transforming
 from snopt.base.types import State
 from snopt.ode.solution import SolveStats
+from snopt.ode.times import read_times
 
 
 class NeuralODE(ModuleWithNumbers):
@@ -172,14 +174,72 @@ class NeuralODE(ModuleWithNumbers):
             >>> NeuralODE(Decay()).then(torch.add, torch.ones(1)).shape
             torch.Size([1])
         """
-        calls = (self, *(arg for arg in args if isinstance(arg, nn.Module)))
+        return self._followed(function, x, [Interval(self._span(t), args)]).value
+
+    @uncompiled
+    def chain(
+        self,
+        function: Callable[..., Tensor],
+        x: Tensor,
+        args: Sequence[tuple[Any, ...]],
+        *,
+        t: Sequence[Sequence[float] | None] | None = None,
+        beside: Sequence[tuple[Tensor, ...]] | None = None,
+    ) -> Tensor:
+        """Alternate solves and updates: replace ``x`` by ``then(function, x, t[k], *args[k])``.
+
+        Wherever a run of solves takes one step each, a compiled block evaluates the run as one
+        function. The values are those of single calls up to rounding.
+
+        Args:
+            function: as for :meth:`then`; it returns the next ``x``.
+            x: state at the start.
+            args: for each solve, the arguments of the function after both states.
+            t: for each solve, start and end; None ends at the horizon.
+            beside: for each solve, tensors that its state contains beside ``x``: ``(x, *beside)``.
+
+        Example:
+            >>> class Decay(nn.Module):
+            ...     def forward(self, t, x):
+            ...         return -x
+            >>> drops = [(torch.ones(1),)] * 3
+            >>> def add(end, start, drop):
+            ...     return end + drop
+            >>> round(NeuralODE(Decay()).chain(add, torch.zeros(1), drops).item(), 2)
+            1.5
+        """
+        count = len(args)
+        spans = [self._span(span) for span in ([None] * count if t is None else t)]
+        state = [()] * count if beside is None else beside
+        rest = [Interval(*each) for each in zip(spans, args, state, strict=True)]
+        wait = 0  # solves of one step until the next run
+        while rest:
+            several = rest[:RUN] if wait == 0 and len(rest) >= RUN else rest[:1]
+            found = self._followed(function, rest[0].start(x), several)
+            # A field at the limit of one step would waste most runs.
+            wait = RUN if found.wasted else max(0, wait - found.done)
+            x, rest = found.value, rest[max(1, found.done) :]
+        return x
+
+    def _span(self, t: Sequence[float] | None) -> Sequence[float]:
+        return (self.t0, self.horizon) if t is None else read_times(t)
+
+    def _followed(self, function: Callable[..., Tensor], x: State,
+                  intervals: Sequence[Interval]) -> Followed:  # fmt: skip
+        """Solve the first interval and update, or several of them if the block is compiled."""
+        first = intervals[0]
+        calls = (self, *(arg for arg in first.args if isinstance(arg, nn.Module)))
         if not isinstance(self.adjoint, CompiledCheckpoint) or any(map(hooked, calls)):
-            return function(self(x) if t is None else _last(self(x, t)), x, *args)
-        joined = Joined(self.adjoint, function, args)
-        states, packing = self._solved(x, t, None, joined)
+            whole = tuple(first.times) == (self.t0, self.horizon)
+            end = self(x) if whole else _last(self(x, first.times))
+            return Followed(function(end, x, *first.args))
+        follows = self.training and self.carry_step
+        joined = Joined(self.adjoint, function, intervals, follows=follows)
+        states, packing = self._solved(x, first.times, None, joined)
         if joined.value is not None:
-            return joined.value
-        return function(packing.unpack(states[-1].clone()), x, *args)
+            return Followed(joined.value, joined.done, joined.wasted)
+        end = packing.unpack(states[-1].clone())
+        return Followed(function(end, x, *first.args), 0, joined.wasted)
 
     def _solved(self, x: State, t: Tensor | Sequence[float] | None, context: Context,
                 adjoint: Adjoint) -> tuple[list[Tensor], Packing]:  # fmt: skip

@@ -16,18 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snopt.adjoint.chain import Joined, RunKind, run_function
 from snopt.adjoint.checkpoint import solve_checkpoint
+from snopt.adjoint.compiled_passes import compiler_options
 from snopt.adjoint.compiled_steps import (
-    COMPILER,
     PullFunction,
     StepFunction,
     apart,
-    joined_function,
     pull_function,
     pure_field,
     step_function,
 )
-from snopt.adjoint.compiled_tanh import tanh_pass
 from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
 from snopt.adjoint.request import Adjoint, Request
@@ -109,27 +108,19 @@ class OnTapeRungeKutta(CompiledRungeKutta):
     Used for solves of a single step, such as between close observations. Autograd differentiates
     the step directly, without a nested backward pass. Over several steps, gradients would be summed
     in another order than with an observer. ``context`` is on the caller's tape.
-
-    Attributes:
-        value: the value of ``joined``'s function after the last attempt.
     """
 
-    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps, context: Context,
-                 joined: Joined | None) -> None:  # fmt: skip
+    def __init__(self, request: Request, x0: Tensor, steps: CompiledSteps,
+                 context: Context) -> None:  # fmt: skip
         super().__init__(request, x0, steps)
-        self._context, self._joined = context, joined
-        self.value: Tensor | None = None
+        self._context = context
 
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
         """Attempt a step; raise ``_NotOneStep`` if it does not reach the end."""
         if abs(self._request.times[-1] - t) > abs(h) * (1.0 + 1e-9):
             raise _NotOneStep
         th = _numbers(t, h, x)
-        if self._joined is None:
-            x1, self._slope, ratio = self._steps.on_tape(x, None, th, self._context)
-        else:
-            function = self._steps.joined(self._joined, self._request.packing)
-            x1, self._slope, ratio, self.value = function(x, th, self._context, *self._joined.args)
+        x1, self._slope, ratio = self._steps.on_tape(x, None, th, self._context)
         self.nfe += self.tableau.stages + 1
         self._step = (t, h, x, x1)
         return x1, float(ratio)
@@ -154,21 +145,19 @@ class CompiledSteps:
     def __init__(self, owner: CompiledCheckpoint, step: StepFunction, pull: PullFunction,
                  tolerance: Tolerance, kind: Hashable) -> None:  # fmt: skip
         self._owner, self._plain, self._kind, self.tolerance = owner, step, kind, tolerance
-        self._options = {**COMPILER, "post_grad_custom_pre_pass": tanh_pass()}
+        self._options = compiler_options()
         self.step, self.taped = self._compiled("step", step), self._compiled("taped", step)
         self.on_tape, self._pull = self._compiled("on_tape", step), self._compiled("pull", pull)
-        self._joined: dict[Hashable, Callable[..., Any]] = {}
+        self._runs: dict[RunKind, Callable[..., Any]] = {}
 
     def _compiled(self, use: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(apart(function, (use, self._kind)), options=self._options)
 
-    def joined(self, joined: Joined, packing: Packing) -> Callable[..., Any]:
-        """Return an attempt on the caller's tape, joined with a function of its end."""
-        use = ("joined", joined.function, *[arg is None for arg in joined.args])
-        if use not in self._joined:
-            function = joined_function(self._plain, joined.function, packing)
-            self._joined[use] = self._compiled(use, function)
-        return self._joined[use]
+    def run(self, kind: RunKind, packing: Packing) -> Callable[..., tuple[Tensor, Tensor]]:
+        """Return steps on the caller's tape, each followed by an update."""
+        if kind not in self._runs:
+            self._runs[kind] = self._compiled(kind, run_function(self._plain, kind, packing))
+        return self._runs[kind]
 
     def stepper(self, request: Request, x0: Tensor) -> CompiledRungeKutta:
         """Return a stepper for one solve."""
@@ -231,33 +220,34 @@ class CompiledCheckpoint(Adjoint):
         if torch.is_grad_enabled():
             request.keep, request.step_bytes = steps_to_keep(request, x0, params, self._keep)
         if not self.broken and request.autocast is None:
-            before = RandomState(x0.device)
-            buffers = [(buffer, buffer.clone()) for buffer in buffers_of(self._field)]
+            undo = Undo(self._field, x0.device)
             try:
-                return self._solve(request, x0, params, joined)
+                return self._solve(request, x0, params, joined, undo)
             except SolveError:
                 raise
             except Exception as failure:  # noqa: BLE001 - whatever a compiler raises, eager works
                 self.give_up(failure)
-            before.restore()
-            for buffer, old in buffers:
-                buffer.copy_(old)
+            undo()
         return solve_checkpoint(request, x0, params, EAGER)
 
     def _solve(self, request: Request, x0: Tensor, params: Sequence[Tensor],
-               joined: Joined | None) -> list[Tensor]:  # fmt: skip
+               joined: Joined | None, undo: Undo) -> list[Tensor]:  # fmt: skip
         """Solve with compiled steps; errors of the compiler are not caught."""
         own = params[: len(params) - len(moving(request.context))]
         steps = self._steps(request.packing, x0, own)
-        if _likely_one_step(request):
-            with contextlib.suppress(_NotOneStep):
-                context = with_moving(request.context, params[len(own) :])
-                stepper = OnTapeRungeKutta(request, x0, steps, context, joined)
-                solution = request.run(stepper, x0)
-                request.took(solution.stats)
-                if joined is not None:
-                    joined.value = stepper.value
-                return solution.states
+        if not _likely_one_step(request):
+            return solve_checkpoint(request, x0, params, steps)
+        if joined is not None:
+            for count in joined.runs(request, x0):
+                if joined.attempt(count, request, x0, steps):
+                    return [x0]
+                undo()
+            return solve_checkpoint(request, x0, params, steps)
+        with contextlib.suppress(_NotOneStep):
+            context = with_moving(request.context, params[len(own) :])
+            solution = request.run(OnTapeRungeKutta(request, x0, steps, context), x0)
+            request.took(solution.stats)
+            return solution.states
         return solve_checkpoint(request, x0, params, steps)
 
     def give_up(self, failure: Exception) -> None:
@@ -287,27 +277,19 @@ class CompiledCheckpoint(Adjoint):
         return self._built[key]
 
 
-class Joined(Adjoint):
-    """The adjoint of a compiled block for one solve that a function follows.
+class Undo:
+    """Undoes what evaluations of a field have done to random state and buffers."""
 
-    If the solve takes one step, the function is compiled with it.
+    def __init__(self, field: nn.Module, device: torch.device) -> None:
+        self._before = RandomState(device)
+        self._buffers = [(buffer, buffer.clone()) for buffer in buffers_of(field)]
 
-    Attributes:
-        function: a function ``(end, start, *args)`` of the states at both ends of the solve.
-        args: tensors, modules and None.
-        value: the function's value; None after a solve that was not joined with it.
-    """
-
-    name = "checkpoint"
-
-    def __init__(self, owner: CompiledCheckpoint, function: Callable[..., Tensor],
-                 args: Sequence[Any]) -> None:  # fmt: skip
-        self._owner, self.function, self.args = owner, function, args
-        self.value: Tensor | None = None
-
-    def solve(self, request: Request, x0: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-        """Solve with the adjoint of the block; see :meth:`Adjoint.solve`."""
-        return self._owner.solve(request, x0, params, self)
+    def __call__(self) -> None:
+        """Restore both."""
+        self._before.restore()
+        for buffer, old in self._buffers:
+            if not torch.equal(buffer, old):  # a graph may hold an unchanged one
+                buffer.copy_(old)
 
 
 def _numbers(t: float, h: float, like: Tensor) -> Tensor:

@@ -18,10 +18,6 @@ from snopt.base.packing import Packing
 from snopt.ode.step import StageList, Tolerance
 from snopt.ode.tableau import Tableau
 
-#: Small fields are limited by the overhead of a call: kernels are called from C++, and loops over
-#: fewer numbers than this use one thread.
-COMPILER: dict[str, Any] = {"cpp_wrapper": True, "cpp.min_chunk_size": 16384}
-
 #: ``(x, k1, (t, h), context) -> (x1, k_end, error ratio)``; ``k1`` is evaluated if it is None.
 StepFunction = Callable[[Tensor, Tensor | None, Tensor, Context], tuple[Tensor, ...]]
 #: ``(x, cotangent, (t, h), params, context) -> (cotangent of x, cotangents of params)``.
@@ -72,21 +68,6 @@ def step_function(field: nn.Module, tableau: Tableau, tolerance: Tolerance,
         error = stages.weighted(None, tableau.errors[0], h).detach()
         ratio = tolerance.norm(error / tolerance.scale(x.detach(), x1.detach()))
         return x1, stages.read(tableau.stages).detach(), ratio
-
-    return attempt
-
-
-def joined_function(step: StepFunction, function: Callable[..., Tensor],
-                    packing: Packing) -> Callable[..., tuple[Tensor, ...]]:  # fmt: skip
-    """Return a step followed by ``function(end, start, *args)``, whose value is the last output.
-
-    The end of the step itself has no gradient.
-    """
-
-    def attempt(x: Tensor, th: Tensor, context: Context, *args: Any) -> tuple[Tensor, ...]:
-        x1, slope, ratio = step(x, None, th, context)
-        value = function(packing.unpack(x1), packing.unpack(x), *args)
-        return x1.detach(), slope, ratio, value
 
     return attempt
 

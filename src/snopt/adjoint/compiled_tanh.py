@@ -12,9 +12,6 @@ positive, so nothing cancels: the relative error including rounding is below 4e-
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.fx import Graph
@@ -60,27 +57,3 @@ def replace_tanh(graph: Graph) -> None:
             with graph.inserting_before(node):
                 node.replace_all_uses_with(graph.graph_copy(traced, {placeholder: x}))
             graph.erase_node(node)
-
-
-@cache
-def tanh_pass() -> Any:
-    """Return :func:`replace_tanh` as a compiler pass, or None for PyTorch before 2.6.
-
-    There is one object for all blocks: compiled code is shared between equal options only, and the
-    compiler gives up after eight versions. The class is defined here because importing the compiler
-    takes long.
-    """
-    try:
-        from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-    except ImportError:
-        return None
-
-    class TanhPass(CustomGraphPass):
-        def __call__(self, graph: Graph) -> None:
-            replace_tanh(graph)
-
-        def uuid(self) -> Any:
-            """Compiled graphs are cached under a hash of this file."""
-            return get_hash_for_files((__file__,))
-
-    return TanhPass()

@@ -12,6 +12,7 @@ of the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -121,25 +122,39 @@ class ODERNN(nn.Module):
         )
         readings = self._readings(x[:, :steps], mask, alive).unbind()
         durations = _durations(None if times is None else times.to(x), steps, alive)
+        visits = [
+            (
+                self.cell,
+                reading,
+                None if observed is None else observed[k],
+                None if alive is None else alive[k],
+            )
+            for k, reading in enumerate(readings)
+        ]
         state = x.new_zeros(x.shape[0], self.cell.hidden_size)
-        for k, reading in enumerate(readings):
-            seen = observed if observed is None else observed[k]
-            going = alive if alive is None else alive[k]
-            state = self.advance(state, durations[k - 1] if k else 0.0, reading, seen, going)
-        return self.head(state)  # type: ignore[no-any-return]
+        state = observe(state, state, *visits[0])
+        return self.head(self.advance(state, durations, visits[1:]))  # type: ignore[no-any-return]
 
-    def advance(self, x: Tensor, duration: Duration, reading: Tensor, observed: Tensor | None,
-                alive: Tensor | None) -> Tensor:  # fmt: skip
-        """Integrate hidden states over a duration, a number or (batch, 1), and update them.
+    def advance(self, x: Tensor, durations: Sequence[Duration],
+                visits: Sequence[tuple[Any, ...]]) -> Tensor:  # fmt: skip
+        """Integrate hidden states over each duration, and update them after it.
 
-        The other arguments are those of :func:`observe`.
+        Args:
+            x: hidden states.
+            durations: numbers, or tensors of shape (batch, 1).
+            visits: for each duration, the last arguments of :func:`observe`.
         """
-        last = (self.cell, reading, observed, alive)
-        if isinstance(duration, Tensor):
-            return self.block.then(observe, (x, duration), None, *last)
-        if not duration:
-            return observe(x, x, *last)
-        return self.block.then(observe, x, None if duration == 1.0 else (0.0, duration), *last)
+        for timed, group in groupby(zip(durations, visits, strict=True), key=_timed):
+            spans, args = zip(*group, strict=True)
+            if isinstance(spans[0], Tensor):
+                x = self.block.chain(observe, x, args, beside=[(span,) for span in spans])
+            elif timed:
+                t = [None if span == 1.0 else (0.0, span) for span in spans]
+                x = self.block.chain(observe, x, args, t=t)
+            else:
+                for visit in args:
+                    x = observe(x, x, *visit)
+        return x
 
     def _readings(self, x: Tensor, mask: Tensor | None, alive: Tensor | None) -> Tensor:
         """Return the cell's inputs, (steps, batch, inputs), with zeros for missing values."""
@@ -203,6 +218,11 @@ def observe(end: State, start: State, cell: nn.Module, reading: Tensor,
     if observed is not None:
         after = torch.where(observed, after, x)
     return after if alive is None else torch.where(alive, after, before)
+
+
+def _timed(visit: tuple[Duration, Any]) -> bool:
+    """Return whether time passes before a visit."""
+    return isinstance(visit[0], Tensor) or visit[0] != 0.0
 
 
 def _alive(lengths: Tensor, steps: int) -> Tensor:

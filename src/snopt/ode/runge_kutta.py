@@ -67,7 +67,7 @@ class RungeKutta:
         self.tableau, self.field, self.tolerance = tableau, field, tolerance
         self.rows = tensors(tableau, like.dtype, like.device)
         self.adaptive = tableau.adaptive and tolerance is not None
-        self.error_order = 8 if len(tableau.errors) == 2 else tableau.order
+        self.error_order = tableau.error_order
         self.nfe = 0
         self.differentiable = differentiable
         # The buffer is allocated with the first slope: subclasses may not need it.

@@ -120,6 +120,11 @@ class Tableau:
         return bool(self.errors)
 
     @property
+    def error_order(self) -> int:
+        """Order of the error estimate plus one; two estimates combine to one of order seven."""
+        return 8 if len(self.errors) == 2 else self.order
+
+    @property
     def b(self) -> Row:
         """Weights of the stages in ``x1``: the row of the end slope."""
         return self.a[self.stages]
