@@ -19,7 +19,6 @@ from snopt.adjoint.request import Request
 from snopt.base.isolation import RandomState
 from snopt.base.types import TensorField
 from snopt.ode.runge_kutta import RungeKutta
-from snopt.ode.step import StageBuffer
 
 
 class Tape:
@@ -91,11 +90,10 @@ class TapingRungeKutta(RungeKutta):
 
     def _keep_slopes(self, kept: StepTape) -> None:
         """Keep the values of the stages, or free those of all steps if they take too much."""
-        assert isinstance(self.stages, StageBuffer)
-        slopes = self.stages.matrix[: self.tableau.stages]
-        self._slope_bytes -= slopes.nbytes
+        slopes = [self.stages.read(i) for i in range(self.tableau.stages)]
+        self._slope_bytes -= sum(slope.nbytes for slope in slopes)
         if self._slope_bytes >= 0:
-            kept.slopes = slopes.clone().view(-1, *self.stages.shape)
+            kept.slopes = torch.stack(slopes)
             self._lean.append(kept)
         else:
             for other in self._lean:
