@@ -36,6 +36,7 @@ def test_a_block_is_its_fields_solve(adjoint):
 @pytest.mark.parametrize("adjoint", ADJOINTS)
 def test_counts_arrive_forward_and_backward(adjoint):
     ode = block(adjoint=snopt.Checkpoint(keep=0) if adjoint == "checkpoint" else adjoint)
+    ode(batch())  # the first call also looks at the tape, which does not count
     calls = [0]
     ode.field.register_forward_hook(lambda *_: calls.__setitem__(0, calls[0] + 1))
     out = ode(batch())
@@ -238,7 +239,7 @@ def test_evaluation_without_gradients_keeps_nothing():
 
 
 def test_tapes_are_kept_within_their_budget():
-    """A small state keeps all its steps and re-runs none; a large one keeps none."""
+    """A small state keeps all its tapes and re-runs nothing; a large one keeps a few."""
     small = block(rtol=1e-6, atol=1e-6)
     small(batch()).sum().backward()
     assert small.stats.accepted > 2
@@ -251,7 +252,7 @@ def test_tapes_are_kept_within_their_budget():
     wide = snopt.NeuralODE(Wide())
     x = torch.randn(4_000_000, requires_grad=True)
     wide(x).sum().backward()
-    assert wide.stats.nfe_backward >= 6 * wide.stats.accepted
+    assert 0 < 6 * wide.stats.accepted - wide.stats.nfe_backward <= 3
 
 
 def test_measuring_the_tape_leaves_the_random_numbers_alone():

@@ -20,7 +20,7 @@ from snopt.adjoint.direct import solve_direct
 from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.request import Adjoint, Request
 from snopt.adjoint.reversible import Reversed
-from snopt.adjoint.tape_budget import steps_to_keep
+from snopt.adjoint.tape_budget import allowed
 from snopt.base.errors import InvalidOption, unknown
 from snopt.ode.callbacks import Callbacks
 from snopt.ode.options import LEAPFROG
@@ -34,8 +34,8 @@ class Checkpoint(Adjoint):
     The gradient is exact for the computed solution.
 
     Attributes:
-        keep: number of last steps whose tape is kept; None keeps as many as fit into 256 MiB, and
-            into 1 GiB for all solves that wait for their backward pass.
+        keep: number of last steps whose tape is kept; None keeps the tapes of as many evaluations
+            as fit into 192 MiB, and into 1 GiB for all solves that wait for their backward pass.
 
     Example:
         >>> Checkpoint(keep=-1)
@@ -51,7 +51,7 @@ class Checkpoint(Adjoint):
         if self.keep is not None and (not isinstance(self.keep, int) or self.keep < 0):
             raise InvalidOption(
                 f"keep = {self.keep!r} must be a number of steps, or None for as many as fit into "
-                "256 MiB."
+                "192 MiB."
             )
 
     def fitted(self, settings: Settings) -> Adjoint:
@@ -79,7 +79,7 @@ class Checkpoint(Adjoint):
         """Solve and keep what the backward pass needs; see :meth:`Adjoint.solve`."""
         if not torch.is_grad_enabled():
             return solve_direct(request, x0)
-        request.keep, request.step_bytes = steps_to_keep(request, x0, params, self.keep)
+        request.allowed = allowed(request, x0, params, self.keep, slopes=True)
         return solve_checkpoint(request, x0, params, EAGER)
 
 

@@ -1,7 +1,7 @@
 """The checkpointed discrete adjoint, the default.
 
 The forward pass keeps the state at the start of every accepted step, and the tapes of the last
-``keep`` steps (:mod:`snopt.adjoint.tape_budget`). The backward pass recomputes one step at a time,
+evaluations (:mod:`snopt.adjoint.tape_budget`). The backward pass recomputes one step at a time,
 unless its tape was kept, and pulls the cotangent back through its stages. The gradient is exact for
 the discretised solution, and memory is one state per step.
 
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from snopt.adjoint.panel import Joint, observe_stages, observe_step
-from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
-from snopt.adjoint.request import Request
+from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback, StepTape
+from snopt.adjoint.request import Allowed, Request
 from snopt.adjoint.tape_budget import Kept
 from snopt.base.errors import GradientError
 from snopt.base.isolation import Again, RandomState
@@ -29,10 +29,13 @@ from snopt.ode.solve import Step
 
 
 class TapingStepper(Stepper, Protocol):
-    """A stepper that keeps tapes of the steps that :meth:`Request.tapes` selects."""
+    """A stepper that keeps the tapes of the last ``request.allowed.tapes`` evaluations."""
 
     def tape(self) -> Any:
         """Return what the runner needs to pull back through the last attempt, or None."""
+
+    def trim(self, kept: Any, tapes: int) -> Any:
+        """Return what :meth:`tape` returned with at most so many tapes of evaluations."""
 
 
 class StepRunner(Protocol):
@@ -86,19 +89,24 @@ class _Checkpoint(torch.autograd.Function):
         kept = Kept()
         before = RandomState(x0.device)
         stepper = runner.stepper(request, x0)
+        assert request.settings.tableau is not None
+        stages, allowed = request.settings.tableau.stages, request.allowed
+        full, rest = divmod(allowed.tapes, stages)
 
         def remember(step: Step) -> None:
             marks.append(StepMark(step.t, step.h, step.outputs))
             starts.append(step.x)
             kept.append(stepper.tape())
-            if len(kept) > request.keep and not before.moved():
+            if len(kept) > full and not before.moved():
                 # Steps that draw no random numbers can be run again from their states alone.
-                kept[-request.keep - 1] = None
+                for n, tapes in ((full + 1, rest), (full + 2, 0)):
+                    if n <= len(kept) and kept[-n] is not None:
+                        kept[-n] = stepper.trim(kept[-n], tapes)
 
         solution = request.run(stepper, x0, on_step=remember)
         if not runner.repeats and _runs_again(request, marks, kept) and before.moved():
             raise CannotRepeat("the random numbers of the field cannot be reproduced")
-        kept.use(request.step_bytes * min(len(kept), request.keep))
+        kept.use(allowed.tape_bytes * min(stages * len(kept), allowed.tapes) + _slope_bytes(kept))
         request.took(solution.stats)
         ctx.set_materialize_grads(False)
         ctx.request, ctx.runner, ctx.marks, ctx.kept = request, runner, marks, kept
@@ -123,6 +131,12 @@ class _Checkpoint(torch.autograd.Function):
         return (None, None, lam if ctx.needs_input_grad[2] else None, *pull.gradient.total)
 
 
+def _slope_bytes(kept: Sequence[Any]) -> int:
+    """Return the bytes of the stage values that eager steps keep."""
+    slopes = [step.slopes for step in kept if isinstance(step, StepTape)]
+    return sum(each.nbytes for each in slopes if each is not None)
+
+
 def _runs_again(request: Request, marks: Sequence[StepMark], kept: Sequence[Any]) -> bool:
     """Return whether the backward pass will evaluate the field."""
     return request.observer is not None or any(
@@ -138,7 +152,7 @@ def _drawn_again(request: Request, runner: StepRunner, x0: Tensor,
             "the field of a compiled solve draws random numbers and its tape was freed by the "
             "first backward pass, so a second backward pass is not possible; use compile=False."
         )
-    request = replace(request, keep=0, settings=request.settings.calling(None))
+    request = replace(request, allowed=Allowed(), settings=request.settings.calling(None))
     kept: list[Any] = []
     stepper, now = runner.stepper(request, x0), RandomState(x0.device)
     before.restore()
@@ -182,8 +196,8 @@ class _PullBack:
                 self.tableau, self.field, self.params, mark.t, mark.h, starts[n], kept.pop(),
                 shared=n > 0 and marks[n - 1].dense, context=self.request.context,
             )  # fmt: skip
-            if n == len(marks) - 1 and not inside and isinstance(step.kept, list):
-                last = step.kept[end] if len(step.kept) > end else None
+            if n == len(marks) - 1 and not inside and isinstance(step.kept, StepTape):
+                last = step.kept.stages[end] if len(step.kept.stages) > end else None
                 step.end = last if isinstance(last, tuple) else None
             lam = self.through(step, lam, inside)
         return lam

@@ -30,7 +30,7 @@ from snopt.adjoint.compiled_steps import (
 from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
 from snopt.adjoint.request import Adjoint, Request
-from snopt.adjoint.tape_budget import steps_to_keep
+from snopt.adjoint.tape_budget import allowed
 from snopt.base.context import Context, moving, with_moving
 from snopt.base.errors import SolveError
 from snopt.base.isolation import RandomState
@@ -58,7 +58,7 @@ class CompiledRungeKutta(RungeKutta):
     def attempt(self, t: float, h: float, x: Tensor) -> tuple[Tensor, float]:
         """Attempt a step, and keep its tape if it is one of the last steps."""
         th = _numbers(t, h, x)
-        if self._request.tapes(t, h):
+        if self._request.steps_left(t, h) <= _whole_steps(self._request):
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
                 tail, end, ratio = self._steps.taped(leaf, None, th, self._request.context)
@@ -96,6 +96,10 @@ class CompiledRungeKutta(RungeKutta):
     def tape(self) -> TapedStep | None:
         """Return the tape of the last attempt, if it has one."""
         return self._taped
+
+    def trim(self, kept: TapedStep, tapes: int) -> TapedStep | None:
+        """Return the tape of a step, or None if fewer than half of its evaluations may be kept."""
+        return kept if tapes and 2 * tapes >= self.tableau.stages else None
 
 
 class _NotOneStep(Exception):
@@ -218,7 +222,7 @@ class CompiledCheckpoint(Adjoint):
               joined: Joined | None = None) -> list[Tensor]:  # fmt: skip
         """Solve with compiled steps, or with eager ones if compilation fails."""
         if torch.is_grad_enabled():
-            request.keep, request.step_bytes = steps_to_keep(request, x0, params, self._keep)
+            request.allowed = allowed(request, x0, params, self._keep)
         if not self.broken and request.autocast is None:
             undo = Undo(self._field, x0.device)
             try:
@@ -305,4 +309,11 @@ def _likely_one_step(request: Request) -> bool:
     if request.settings.callbacks is not None:
         return False  # callbacks would be called twice if the solve needs more steps
     span = abs(request.times[1] - request.times[0])
-    return request.keep > 0 and request.first_step is not None and span <= request.first_step
+    fits = request.first_step is not None and span <= request.first_step
+    return fits and _whole_steps(request) > 0
+
+
+def _whole_steps(request: Request) -> int:
+    """Return the number of steps that keep their tape, which has no parts, rounded."""
+    tableau = request.settings.tableau
+    return 0 if tableau is None else (request.allowed.tapes + tableau.stages // 2) // tableau.stages

@@ -31,6 +31,30 @@ from snopt.ode.tableau import Tableau, TableauTensors, tensors
 
 #: A stage on autograd's tape: its input (a leaf) and its output.
 TapedStage = tuple[Tensor, Tensor]
+
+
+@dataclass
+class StepTape:
+    """What an eager step keeps for its pull-back.
+
+    Attributes:
+        stages: per stage its tape, or the random state before it, or None if it draws no random
+            numbers.
+        slopes: values of the stages as rows, or None. With them the stages without a tape can be
+            evaluated again one by one, so only one new tape exists at a time.
+    """
+
+    stages: list[TapedStage | RandomState | None]
+    slopes: Tensor | None = None
+
+    def trim(self, tapes: int, stages: int) -> bool:
+        """Free all but the last tapes of the first ``stages``; return whether anything is left."""
+        if tapes == 0:
+            self.stages = []
+        self.stages[: stages - tapes] = [None] * len(self.stages[: stages - tapes])
+        return tapes > 0 or self.slopes is not None
+
+
 #: Called with the stage number, its input and its cotangent.
 StageListener = Callable[[int, Tensor, Tensor], None]
 
@@ -95,8 +119,7 @@ class StepPullback:
     """The signed step ``h`` from ``(t, x)``, to pull cotangents back through.
 
     Attributes:
-        kept: data of the step from the forward pass; for eager steps a list with the tape of each
-            stage, or the random state before it.
+        kept: data of the step from the forward pass; for eager steps a :class:`StepTape`.
         shared: whether the previous step also pulls back through the first stage, its end slope.
         end: the field at the end of the step, if its tape was kept and nothing else needs it.
         context: the context of the call, for runners that call the field themselves.
@@ -116,7 +139,7 @@ class StepPullback:
     def __post_init__(self) -> None:
         self.have = 0
         self.evaluations = 0
-        self.taped: list[TapedStage] = []
+        self.taped: list[TapedStage | None] = []
 
     @cached_property
     def rows(self) -> TableauTensors:
@@ -132,24 +155,41 @@ class StepPullback:
     def stages(self) -> StageBuffer:
         """Values of the stages; not filled if all tapes were kept."""
         stages = StageBuffer(len(self.tableau.c), self.x)
-        for i, (_, value) in enumerate(self.taped):
-            stages.write(i, value.detach())
+        for i, stage in enumerate(self.taped):
+            if stage is not None:
+                stages.write(i, stage[1].detach())
         return stages
 
     def rerun(self, count: int) -> None:
-        """Evaluate the first ``count`` stages with their tapes, unless the tapes were kept."""
-        kept: Sequence[TapedStage | RandomState] = self.kept or ()
+        """Evaluate the first ``count`` stages with their tapes, unless they were kept.
+
+        A stage of which only the value was kept has no tape yet.
+        """
+        slopes = () if self.kept is None or self.kept.slopes is None else self.kept.slopes
         for i in range(self.have, count):
-            old = kept[i] if i < len(kept) else None
-            if not isinstance(old, tuple):
-                x = self.stages.combine(self.x, self.rows.a[i], self.h) if i else self.x
-                field = self.field if old is None else self.field.at(old)
-                old = tape(field, self.times[i], x)
-                self.evaluations += 1
-            self.taped.append(old)
+            old = self._kept(i)
+            if not isinstance(old, tuple) and i < len(slopes):
+                self.stages.write(i, slopes[i])
+                self.taped.append(None)
+                continue
+            stage = old if isinstance(old, tuple) else self._evaluated(i)
+            self.taped.append(stage)
             if "stages" in vars(self):
-                self.stages.write(i, old[1].detach())
+                self.stages.write(i, stage[1].detach())
         self.have = max(self.have, count)
+
+    def _kept(self, i: int) -> TapedStage | RandomState | None:
+        stages = [] if self.kept is None else self.kept.stages
+        return stages[i] if i < len(stages) else None
+
+    def _evaluated(self, i: int) -> TapedStage:
+        """Evaluate stage ``i`` again, from the values of earlier stages."""
+        x = self.stages.combine(self.x, self.rows.a[i], self.h) if i else self.x
+        old = self._kept(i)
+        self.evaluations += 1
+        return tape(
+            self.field.at(old) if isinstance(old, RandomState) else self.field, self.times[i], x
+        )
 
     def pull(self, cotangent: Tensor, outputs: Sequence[tuple[float, Tensor]],
              gradient: GradientSum, on_stage: StageListener | None = None) -> Tensor:  # fmt: skip
@@ -172,9 +212,11 @@ class StepPullback:
             kappa = back.combine(None, tails[i], self.h, start=i + 1)
             for weights, g in inside:
                 kappa = kappa.add_(g, alpha=self.h * weights[i])
+            stage = self.taped[i] or self._evaluated(i)
             if on_stage is not None:
-                on_stage(i, self.taped[i][0].detach(), kappa)
-            xi, rest = vjp(self.taped[i], kappa, self.params, keep=self.shared and i == 0)
+                on_stage(i, stage[0].detach(), kappa)
+            xi, rest = vjp(stage, kappa, self.params, keep=self.shared and i == 0)
+            del stage
             back.views[i].zero_() if xi is None else back.write(i, xi)
             gradient.add(rest)
         total = back.matrix.sum(0).view(self.x.shape)

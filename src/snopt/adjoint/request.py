@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,23 @@ from snopt.ode.solution import Solution, SolveStats
 
 #: A kept step takes 1.6 kB in addition to its state.
 MOST_KEPT_STEPS = 500_000
+#: More steps than any solve takes.
+NEVER = 2**50
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the forward pass of one solve may keep for its backward pass.
+
+    Attributes:
+        tapes: number of last field evaluations that keep their tape.
+        tape_bytes: bytes of each that count against the budget.
+        slope_bytes: bytes of the stage values of other steps.
+    """
+
+    tapes: int = 0
+    tape_bytes: int = 0
+    slope_bytes: int = 0
 
 
 @dataclass
@@ -45,8 +63,7 @@ class Request:
         first_step: step size of an earlier solve.
         grid: end times of the steps, if they are known beforehand.
         observer: receives nodes along the path during the backward pass.
-        keep: number of last steps that keep their tape (``checkpoint`` only).
-        step_bytes: bytes per step that count against the tape budget.
+        allowed: what the forward pass may keep (``checkpoint`` only).
         nodes: Gauss nodes per step for the parameter gradient (``backsolve`` only).
         totals: running totals, to which the counts are added.
         autocast: the dtype of autocast if it was active during the forward pass.
@@ -65,8 +82,7 @@ class Request:
     first_step: float | None = None
     grid: Sequence[float] | None = None
     observer: NodeObserver | None = None
-    keep: int = 0
-    step_bytes: int = 0
+    allowed: Allowed = dataclasses.field(default_factory=Allowed)
     nodes: int | None = None
     totals: SolveStats | None = None
     autocast: torch.dtype | None = None
@@ -135,9 +151,13 @@ class Request:
             f"options={{'max_num_steps': {steps}}}."
         )
 
-    def tapes(self, t: float, h: float) -> bool:
-        """Return whether a step keeps its tape: the end is at most ``keep`` such steps away."""
-        return abs(self.times[-1] - t) <= self.keep * abs(h) * (1.0 + 1e-9)
+    def steps_left(self, t: float, h: float) -> int:
+        """Return about how many steps such as ``h`` from ``t`` reach the end, at least one.
+
+        Rounded down below a half: steps grow more often than they shrink.
+        """
+        left = abs(self.times[-1] - t) / abs(h) if h else math.inf
+        return max(1, round(left)) if left < NEVER else NEVER
 
     def again(self, device: torch.device) -> Again:
         """Return the field for evaluations without side effects, under the same autocast."""
