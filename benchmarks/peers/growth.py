@@ -38,10 +38,10 @@ class Size:
 
 
 AXES = {
-    "batch": (64, 256, 1024, 4096),
-    "width": (32, 128, 512, 2048),
-    "steps": (4, 32, 128, 512),
-    "layers": (1, 4, 16, 64),
+    "batch": (64, 128, 256, 512, 1024),
+    "width": (32, 64, 128, 256),
+    "steps": (4, 8, 16, 32),
+    "layers": (1, 2, 4, 8),
 }
 
 
@@ -128,7 +128,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=AXES)
     parser.add_argument("--sizes", type=int, help="number of sizes per axis; at least two")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.json")
 
 

@@ -37,7 +37,7 @@ from snopt.optim.config import Config, refresh_gap
 __all__ = ["Rate", "measure_rates", "rate_job"]
 
 ROUNDS: dict[Scale, int] = {"smoke": 2, "cpu": 7, "full": 20}
-MORE = 1.3
+MORE = 2.0
 """The finer solves make at least this many times the evaluations."""
 CODE = (
     *LIBRARY, *COMPILED, *TRAINING, "lab/optimizers",

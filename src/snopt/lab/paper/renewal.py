@@ -2,9 +2,9 @@
 
 A change of the code makes records stale, but many changes do not affect what is computed, or only
 its rounding. For each kind of training one recorded run is begun again. If its losses equal the
-recorded ones up to rounding, all records of the kind get a stamp of this code. Under ``earlier``
-they keep the stamps they had, each with the largest relative difference. Measurements of seconds
-and memory are not renewed.
+recorded ones up to what rounding grows to, all records of the kind get a stamp of this code. Under
+``earlier`` they keep the stamps they had, each with the largest relative difference. Measurements
+of seconds and memory are not renewed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ __all__ = ["renew"]
 
 UPDATES = 25
 """Updates that are repeated."""
-ROUNDING = 1e-4
-"""Relative difference of two losses up to which it counts as rounding, which training amplifies."""
+ROUNDING = 1e-2
+"""Relative difference of two losses up to which it counts as rounding. Rules that divide a gradient
+by its size turn the last digit of a small gradient into a whole step."""
 FEWEST = 3
 """Recorded losses among them that are compared at least; an archive keeps a part of all steps."""
 
