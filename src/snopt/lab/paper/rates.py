@@ -1,4 +1,4 @@
-"""CPU seconds of a training on an idle machine, from the evaluations of the field that it made.
+"""CPU seconds of a training from its evaluations of the field, as if all ran under one load.
 
 The seconds recorded during a training depend on what else the machine did: a second process can
 double them. Evaluations do not. So the costs of an update, of an evaluation and of a refresh are

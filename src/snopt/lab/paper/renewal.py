@@ -28,9 +28,9 @@ __all__ = ["renew"]
 
 UPDATES = 25
 """Updates that are repeated."""
-ROUNDING = 1e-2
-"""Relative difference of two losses up to which it counts as rounding. Rules that divide a gradient
-by its size turn the last digit of a small gradient into a whole step."""
+ROUNDING, GROWN = 1e-5, 5e-2
+"""Relative differences that count as rounding: of the first losses, and of later ones. Rules that
+divide a gradient by its size turn the last digit of a small gradient into a whole step."""
 FEWEST = 3
 """Recorded losses among them that are compared at least; an archive keeps a part of all steps."""
 
@@ -87,8 +87,8 @@ def changed(space: Space) -> Iterable[Record]:
     """Return the trainings whose code has changed, and whose settings have not."""
     for path in sorted((space.root / space.scale / "runs").glob(f"*/*/{STAMP}")):
         folder, stamp = path.parent, read_json(path)
-        if not stamp:
-            continue
+        if not stamp or not (folder / "config.json").exists():
+            continue  # a run that is just starting
         job = Training(experiment_of(folder), folder)
         if space.tasks and job.config.task not in space.tasks:
             continue
@@ -114,7 +114,7 @@ def _difference(records: list[Record]) -> float:
     worst = 0.0
     for step, value in known.items():
         difference = abs(again.get(step, math.nan) / value - 1)
-        if not difference <= ROUNDING:
+        if not difference <= (GROWN if step > 1 else ROUNDING):
             raise Stale(f"stale: the loss of update {step} is {again.get(step)}, recorded {value}")
         worst = max(worst, difference)
     return worst
