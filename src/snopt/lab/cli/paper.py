@@ -61,7 +61,7 @@ def paper(
         print(write_page(Space(out, scale), page).resolve())
         return 0
     if items == ("renew",):
-        print(f"{renew(Space(out, scale), tell=print)} records renewed")
+        print(f"{renew(space, tell=print)} records renewed")
         return 0
     if items in (("save",), ("restore",)):
         count = (save if items == ("save",) else restore)(Space(out, scale), records)
