@@ -212,8 +212,11 @@ def test_the_numbers_of_the_home_page_are_those_of_the_results():
     assert f"**{1 / float(compiled):.0f} ×**" in home
     diffrax = re.findall(r"^\| `ode_rnn` \| compiled, .* ([\d.]+) \(\w+\) \|$", peers, re.M)[0]
     assert f"diffrax takes {diffrax} times" in home
-    rows = json.loads(read("docs/results/accu.json"))["tables"][0]["rows"]
-    values = {row[1]: row[4].split()[0] for row in rows if row[0] == "Miniboone"}
+    table = json.loads(read("docs/results/accu.json"))["tables"][0]
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    values = {
+        row["method"]: row["test"].split()[0] for row in rows if row["data set"] == "Miniboone"
+    }
     found = {method: f"{float(value):.1f}" for method, value in values.items() if value != "-"}
     assert f"**{found['SNOpt (default)']} nats**" in home
     said = f"Adam reaches {found['Adam']}, SOAP {found['SOAP']} and Muon {found['Muon']}"
