@@ -4,8 +4,9 @@ import json
 import math
 
 import pytest
+import torch
 
-from snopt.lab.paper import Space
+from snopt.lab.paper import Space, renewal
 from snopt.lab.paper.jobs import FAILED, Training
 from snopt.lab.paper.renewal import renew
 from snopt.lab.paper.scales import configuration
@@ -44,13 +45,16 @@ def test_a_record_that_this_code_repeats_is_current_again(space, job):
     assert renew(space, tell=told.append) == 0  # nothing is left
 
 
-@pytest.mark.parametrize(("factor", "renewed"), [(1 + 1e-6, 1), (1.1, 0), (math.nan, 0)])
-def test_another_loss_keeps_a_record_stale_and_rounding_does_not(space, job, factor, renewed):
+def multiply_loss(job, place, factor):
     path = job.folder / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "step"][-1]
-    last["loss"] *= factor
+    [line for line in lines if line["kind"] == "step"][place]["loss"] *= factor
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(("factor", "renewed"), [(1 + 1e-6, 1), (1.1, 0), (math.nan, 0)])
+def test_another_loss_keeps_a_record_stale_and_rounding_does_not(space, job, factor, renewed):
+    multiply_loss(job, -1, factor)
     told = []
     assert renew(space, tell=told.append) == renewed
     assert job.current() == bool(renewed)
@@ -82,3 +86,30 @@ def test_failures_alone_cannot_be_repeated(space, job):
     told = []
     assert renew(space, tell=told.append) == 0
     assert "all of its trainings failed" in told[0]
+
+
+def chaotic(model, seed):
+    """A change of weights that stands for the growth of rounding in a chaotic training."""
+    generator = torch.Generator().manual_seed(seed)
+    for param in model.parameters():
+        param.data += 0.1 * torch.randn(param.shape, generator=generator)
+
+
+@pytest.mark.parametrize(("place", "renewed"), [(-1, 1), (0, 0)])
+def test_a_chaotic_training_may_differ_as_its_neighbours_do(
+    space, job, monkeypatch, place, renewed
+):
+    monkeypatch.setattr(renewal, "_change_last_digits", chaotic)
+    multiply_loss(job, place, 1.06)  # the first loss must be the same however rounding grows
+    told = []
+    assert renew(space, tell=told.append) == renewed
+    assert ("6e-02" in told[0] or "0.06" in told[0]) == bool(renewed)
+
+
+def test_a_neighbour_differs_by_one_digit_of_every_weight():
+    model, same = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    same.load_state_dict(model.state_dict())
+    renewal._change_last_digits(model, 1)
+    for changed, param in zip(model.parameters(), same.parameters(), strict=True):
+        assert not (changed == param).any()
+        torch.testing.assert_close(changed, param, rtol=2e-7, atol=0)
