@@ -78,7 +78,11 @@ class Dense:
     def __init__(self, view, hyper):
         self.view, self.hyper = view, hyper
         self.k, self.U, self.second, self.velocity, self.fast = 0, None, None, None, None
-        self.weights = self.packed([torch.full_like(p, p.dim() > 1) for p in view.parameters])
+        # The root of the number of kernel positions; biases do not decay.
+        roots = [p[0, 0].numel() ** 0.5 if p.dim() > 1 else 0.0 for p in view.parameters]
+        self.scales = self.packed(
+            [torch.full_like(*each) for each in zip(view.parameters, roots, strict=True)]
+        )
 
     def packed(self, tensors):
         weight, bias = tensors if self.view.bias else (*tensors, None)
@@ -108,9 +112,9 @@ class Dense:
         mean = (theta - (1 - h["momentum"]) * self.fast[i]) / (h["momentum"] or 1.0)
         lr = h["lr"] * min(1.0, self.k / 20)
         d = self.U[i] @ X
-        for j in range(len(d)):  # weights that the step moves towards zero decay, biases do not
-            if self.weights[i][j] and d[j] * theta[j] > 0:
-                d[j] += h["weight_decay"] * abs(d[j]) * theta[j]
+        for j in range(len(d)):  # weights that the step moves towards zero decay
+            if d[j] * theta[j] > 0:
+                d[j] += h["weight_decay"] * self.scales[i][j] * abs(d[j]) * theta[j]
         self.fast[i] = self.fast[i] - lr * d
         # Within the warm-up the k-th step counts with k² times the square of its rate.
         mean = mean + (self.fast[i] - mean) * self.k**4 / sum(j**4 for j in range(self.k + 1))

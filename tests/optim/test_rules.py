@@ -58,11 +58,19 @@ def test_amortized_follows_the_two_lines_of_algorithm_2():
             assert abs(float(direction[i]) - expected) < 1e-4 * abs(expected)
 
 
-def test_weight_decay_acts_only_where_the_step_goes_towards_zero():
+@pytest.mark.parametrize(
+    ("make", "shape", "kernel"),
+    [
+        (lambda: nn.Linear(3, 4), (5, 3), 1),
+        (lambda: nn.Conv1d(3, 4, 5), (5, 3, 6), 5),
+        (lambda: nn.Conv2d(4, 6, (2, 3), groups=2), (5, 4, 4, 4), 6),
+    ],
+)
+def test_weight_decay_acts_only_where_the_step_goes_towards_zero(make, shape, kernel):
     torch.manual_seed(0)
-    model = nn.Linear(3, 4)
+    model = make()
     weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
-    x = torch.randn(5, 3)
+    x = torch.randn(shape)
     moved = []
     for weight_decay in (0.0, 0.5):
         trained = copy.deepcopy(model)
@@ -75,5 +83,6 @@ def test_weight_decay_acts_only_where_the_step_goes_towards_zero():
     assert 0 < towards_zero.sum() < weight.numel()
     assert torch.equal(decayed[~towards_zero], plain[~towards_zero])
     longer = (decayed / plain)[towards_zero]
-    torch.testing.assert_close(longer, 1 + 0.5 * weight[towards_zero].abs(), rtol=1e-3, atol=0)
+    expected = 1 + 0.5 * kernel**0.5 * weight[towards_zero].abs()
+    torch.testing.assert_close(longer, expected, rtol=1e-3, atol=0)
     assert torch.equal(decayed_bias, plain_bias)

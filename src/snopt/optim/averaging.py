@@ -84,12 +84,15 @@ def cautious_decay(
 ) -> list[Tensor]:
     """Lengthen steps that go towards zero, in proportion to the distance.
 
-        d ← d (1 + γ max(0, sign(d) y))
+        d ← d (1 + γ √K max(0, sign(d) y))
 
     For a noisy gradient this is a weight decay: steps to both sides are equally frequent, and those
     towards zero are longer. Like the cautious weight decay of Chen et al. (2025), it never acts
     against a step. Unlike it, it vanishes with the step. Only weights decay: tensors with two or
     more axes.
+
+    K is the number of positions of a convolution's kernel, and 1 for a matrix. The usual initial
+    weights are smaller by √K, so the distance is relative to them.
 
     Args:
         directions: d of each parameter, to be subtracted.
@@ -99,6 +102,9 @@ def cautious_decay(
     Example:
         >>> cautious_decay([torch.tensor([[0.5, -0.5]])], [torch.tensor([[2.0, 2.0]])], 0.1)
         [tensor([[ 0.6000, -0.5000]])]
+        >>> cautious_decay([torch.full((1, 1, 2, 2), 0.5)], [torch.ones(1, 1, 2, 2)], 0.1)[0][0, 0]
+        tensor([[0.6000, 0.6000],
+                [0.6000, 0.6000]])
     """
     found = list(directions)
     decaying = [i for i, param in enumerate(params) if param.dim() >= 2]
@@ -107,11 +113,16 @@ def cautious_decay(
     ds = [found[i] for i in decaying]
     factors = _distances(ds, [params[i] for i in decaying])
     torch._foreach_clamp_min_(factors, 0)
-    torch._foreach_mul_(factors, weight_decay)
+    torch._foreach_mul_(factors, [weight_decay * _kernel(params[i]) ** 0.5 for i in decaying])
     torch._foreach_add_(factors, 1)
     for i, direction in zip(decaying, torch._foreach_mul(ds, factors), strict=True):
         found[i] = direction
     return found
+
+
+def _kernel(weight: Tensor) -> int:
+    """Return K: the number of positions of the kernel of a weight ``[out, in, *kernel]``."""
+    return weight.shape[2:].numel()
 
 
 def _distances(directions: list[Tensor], params: list[Tensor]) -> list[Tensor]:

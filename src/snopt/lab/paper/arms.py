@@ -28,7 +28,7 @@ RIVALS = ("adam", "adamw", "sgd", "muon", "soap", "snopt_amortized", "snopt", TU
 """The methods of the main comparison at scale ``cpu``."""
 SMOKE_TASKS = ("mnist", "spoken_arabic_digits", "circle")
 """Data sets at scale ``smoke``, one of each kind, unless others are selected."""
-DECAYS: dict[str, float] = dict.fromkeys(("adamw", "muon", "soap"), 0.1)
+DECAYS: dict[str, float] = dict.fromkeys(("muon", "soap"), 0.1)
 """Weight decay of rivals at scale ``cpu``, if it is better than that of the recipe in full runs
 with all seeds. Short searches are no guide, because weight decay acts late."""
 ROWS = {"snopt_amortized": "snopt", "snopt": "", TUNED: ""}
