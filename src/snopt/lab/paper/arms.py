@@ -133,23 +133,23 @@ def tasks_of(space: Space) -> list[str]:
     return space.among(TASKS, smoke=SMOKE_TASKS)
 
 
-def missing(methods: Iterable[str]) -> list[str]:
-    """Return the methods whose package is not installed."""
-    return [name for name in methods if name != TUNED and not find(name).installed]
+def installed(methods: Iterable[str]) -> list[str]:
+    """Return the methods whose package is installed."""
+    return [name for name in methods if name == TUNED or find(name).installed]
 
 
 def missing_notes(methods: Iterable[str]) -> list[str]:
     """Return a note on each method whose package is not installed."""
     return [
         f"{METHODS[m]} is missing; install it with `pip install {find(m).package}`."
-        for m in missing(methods)
+        for m in methods
+        if not installed([m])
     ]
 
 
 def methods_of(space: Space) -> list[str]:
     """Return the installed methods of the main comparison."""
-    wanted = RIVALS if space.scale == "cpu" else OPTIMIZERS
-    return [name for name in wanted if name not in missing(wanted)]
+    return installed(RIVALS if space.scale == "cpu" else OPTIMIZERS)
 
 
 def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> list[Arm]:
@@ -302,12 +302,13 @@ def arm_item(
         every = {task: arms_of(space, task) for task in tasks(space)}
         by_task = {task: arms for task, arms in every.items() if any(arm.jobs for arm in arms)}
         rows = [row for arms in by_task.values() for row in table(arms).rows]
+        begun = [arm for arms in by_task.values() for arm in arms]
         curves: dict[str, Any] = {}
-        for arm in (arm for arms in by_task.values() for arm in arms if of_arm):
-            curves.setdefault(panel(arm), {})[arm.title] = of_arm and of_arm(arm)
+        if of_arm is not None:
+            for arm in begun:
+                curves.setdefault(panel(arm), {})[arm.title] = of_arm(arm)
         usual = SEEDS[space.scale]
-        seeds = {arm.seeds for arms in by_task.values() for arm in arms} - {usual}
-        few = [f"{count} seeds instead of {usual}." for count in seeds]
+        few = [f"{n} seeds instead of {usual}." for n in {arm.seeds for arm in begun} - {usual}]
         said = [*notes(space), *few, *cut_notes(by_task, space.scale, fewer)]
         return Result([replace(table([]), rows=rows)], said, curves)
 
