@@ -41,23 +41,16 @@ def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Me
     }
 
 
-def settled(name: str, case: str, form: str) -> Trial:
-    """Return a trial that has run until nothing changes."""
-    trial = Trial(name, case, form)
-    trial.settle()
-    return trial
-
-
 def measure_work(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Count evaluations of the field in one iteration."""
-    counts = {name: settled(name, case, form).evaluations() for name in names}
+    counts = {name: Trial(name, case, form).settled().evaluations() for name in names}
     return {name: {"forward": f, "backward": b} for name, (f, b) in counts.items()}
 
 
 def measure_accuracy(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Compare each contender's gradient with the reference's."""
     exact, own_error = reference(case)
-    found = {name: settled(name, case, form).gradients() for name in names}
+    found = {name: Trial(name, case, form).settled().gradients() for name in names}
     return {"reference": own_error} | {n: relative_errors(g, exact) for n, g in found.items()}
 
 
