@@ -12,7 +12,7 @@ from snopt.lab.optimizers import find
 from snopt.lab.paper.curves import Curve, clock, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Measurement, Training, failure
-from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text, optimizer_of
 from snopt.lab.paper.published import published
 from snopt.lab.paper.rates import Rate, rate_job, rate_of
 from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
@@ -135,7 +135,7 @@ def tasks_of(space: Space) -> list[str]:
 
 def installed(methods: Iterable[str]) -> list[str]:
     """Return the methods whose package is installed."""
-    return [name for name in methods if name == TUNED or find(name).installed]
+    return [name for name in methods if find(optimizer_of(name)).installed]
 
 
 def missing_notes(methods: Iterable[str]) -> list[str]:
@@ -159,7 +159,7 @@ def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> 
         config, jobs = (
             (configuration(task, "snopt", space.scale), ())
             if method == "snopt"
-            else tuned(space, task, "snopt" if method == TUNED else method)
+            else tuned(space, task, optimizer_of(method))
         )
         arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
         arm = with_fewer(arm, FEWER.get(method, 1))
@@ -195,7 +195,7 @@ def with_fewer(arm: Arm, fewer: int) -> Arm:
 def main_arms(space: Space, task: str) -> list[Arm]:
     """Return the arms of the main comparison, with the costs of their updates and evaluations."""
     methods = methods_of(space)
-    costs = rate_job(space, task, [name for name in methods if name != TUNED])
+    costs = rate_job(space, task, list(dict.fromkeys(map(optimizer_of, methods))))
     return [replace(arm, costs=costs) for arm in tuned_arms(space, task, methods)]
 
 
