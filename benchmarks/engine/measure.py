@@ -20,8 +20,7 @@ from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, keep, read, save
-from benchmarks.measuring import interleave, over, peak
-from snopt.lab.paper.timing import summary
+from benchmarks.measuring import compared, peak
 
 Measured = dict[str, dict[str, Any]]
 """Results by contender."""
@@ -29,16 +28,9 @@ Measured = dict[str, dict[str, Any]]
 
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Time forward plus backward of each contender, side by side."""
-    trials = {name: Trial(name, case, form) for name in names}
-    times = interleave({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
-    return {
-        name: {
-            "rounds": repeats,
-            "seconds": summary(times[name]),
-            "ratio": over(times, name, BASELINE),
-        }
-        for name in names
-    }
+    runs = {name: Trial(name, case, form).run for name in names}
+    found = compared(runs, repeats, BASELINE, SETTLING)
+    return {name: {"rounds": repeats, **each} for name, each in found.items()}
 
 
 def measure_work(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, distributed, nn
@@ -95,25 +95,19 @@ def timed(run: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-@contextmanager
-def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterator[None]:
-    """Log the seconds of every call of a function; processes start a message together."""
+def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Any:
+    """Log the seconds of every call of a function meanwhile; processes start a message together."""
     original = getattr(owner, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if message:
             distributed.barrier()
         start = time.perf_counter()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            log.append(time.perf_counter() - start)
+        result = original(*args, **kwargs)
+        log.append(time.perf_counter() - start)
+        return result
 
-    setattr(owner, name, call)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return patch.object(owner, name, call)
 
 
 def parts(refresh: Iteration, repeats: int) -> dict[str, float]:
