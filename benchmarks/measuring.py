@@ -7,15 +7,15 @@ for libraries with several threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from snopt.lab.paper.peak import in_fresh_process, rise
-from snopt.lab.paper.timing import Times, interleave, ratios, set_refresh, summary
+from snopt.lab.paper.timing import Run, Times, interleave, ratios, set_refresh, summary
 
-__all__ = ["CPU", "SLOW", "Iteration", "interleave", "over", "peak"]
+__all__ = ["CPU", "SLOW", "Iteration", "compared", "interleave", "over", "peak"]
 
 CPU = time.process_time
 SLOW = 6.0
@@ -46,6 +46,17 @@ class Iteration:
         self.optimizer.zero_grad()
         self.loss().backward()
         self.optimizer.step()
+
+
+def compared(
+    runs: Mapping[str, Run], repeats: int, baseline: str, warmup: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Time contenders side by side; return the ``seconds`` of each and its ``ratio`` to one."""
+    times = interleave(runs, repeats, warmup)
+    return {
+        name: {"seconds": summary(times[name]), "ratio": over(times, name, baseline)}
+        for name in runs
+    }
 
 
 def over(times: Times, name: str, baseline: str) -> dict[str, float]:

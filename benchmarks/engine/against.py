@@ -1,91 +1,65 @@
 """Two source trees of this package in one interleaved run: this one's time over the other's.
 
-Each tree has its own process (:mod:`benchmarks.engine.worker`), which runs one iteration of a
-workload per request, on one thread, and answers with the CPU seconds. The trees take turns, so that
-drifts of the machine affect both, and ratios are taken within a round.
+Each tree has its own process, which runs one iteration of a workload per request
+(:mod:`benchmarks.engine.worker`), on one thread, and answers with the CPU seconds. The trees take
+turns, so that drifts of the machine affect both, and ratios are taken within a round.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import snopt
-from benchmarks.engine.worker import WORKLOADS
-from benchmarks.files import ROOT, spread
+from benchmarks.engine.worker import WORKLOADS, described, package, seconds
+from benchmarks.files import spread
 from snopt.lab.paper.timing import ratios, summary
 
 OURS, THEIRS = "here", "there"
 
 
-class Tree:
-    """A source tree in its own process.
-
-    Args:
-        source: the folder that holds the package ``snopt``.
-    """
-
-    def __init__(self, source: Path) -> None:
-        self.source = source.expanduser().resolve()
-        if not (self.source / "snopt" / "__init__.py").exists():
-            raise SystemExit(f"{source} holds no package snopt; name a tree's src folder")
-        path = os.pathsep.join(map(str, (self.source, ROOT.parent)))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.engine.worker"],
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        found = Path(self.answer()["package"])
-        if self.source not in found.resolve().parents:
-            self.close()
-            raise RuntimeError(f"the process of {self.source} has loaded {found} instead")
-
-    def answer(self) -> dict[str, Any]:
-        """Return the next answer."""
-        line = self.process.stdout.readline()
-        if not line:
-            self.close()
-            raise RuntimeError(f"the process of {self.source} ended; its error is above")
-        return json.loads(line)
-
-    def ask(self, workload: str) -> dict[str, Any]:
-        """Request one iteration; the first request of a workload runs several to settle."""
-        self.process.stdin.write(json.dumps(workload) + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.communicate()
+@contextmanager
+def process_of(source: Path) -> Iterator[Executor]:
+    """Give a process that has loaded the package ``snopt`` of the folder ``source``."""
+    if not (source / "snopt" / "__init__.py").exists():
+        raise SystemExit(f"{source} holds no package snopt; name a tree's src folder")
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as process:
+        sys.path.insert(0, str(source))  # the new process starts with a copy of it
+        try:
+            found = Path(process.submit(package).result())
+        finally:
+            sys.path.remove(str(source))
+        if source not in found.resolve().parents:
+            raise RuntimeError(f"the process of {source} has loaded {found} instead")
+        yield process
 
 
 def compare(source: Path, cases: Iterable[str], repeats: int) -> dict[str, Any]:
     """Time this tree over another one on the workloads whose names begin with those of the cases.
 
     Returns:
-        For each workload the first answers of both trees, the CPU seconds of both and their ratio
-        as medians with quartiles; ``{"cannot_run": ...}`` if one of them failed.
+        For each workload the loss and the evaluations of both trees, the CPU seconds of both and
+        their ratio as medians with quartiles; ``{"cannot_run": ...}`` if one of them failed.
     """
-    trees = {OURS: Tree(Path(snopt.__file__).parents[1])}
-    try:
-        trees[THEIRS] = Tree(source)
+    ours, theirs = Path(snopt.__file__).resolve().parents[1], source.expanduser().resolve()
+    with process_of(ours) as here, process_of(theirs) as there:
+        trees = {OURS: here, THEIRS: there}
         chosen = [name for name in WORKLOADS if name.startswith(tuple(cases))]
         found = {workload: _compare(trees, workload, repeats) for workload in chosen}
-    finally:
-        for tree in trees.values():
-            tree.close()
-    return {"trees": {name: str(tree.source) for name, tree in trees.items()}, "workloads": found}
+    return {"trees": {OURS: str(ours), THEIRS: str(theirs)}, "workloads": found}
 
 
-def _compare(trees: dict[str, Tree], workload: str, repeats: int) -> dict[str, Any]:
-    first = {name: tree.ask(workload) for name, tree in trees.items()}
+def _compare(trees: dict[str, Executor], workload: str, repeats: int) -> dict[str, Any]:
+    first = {name: tree.submit(described, workload).result() for name, tree in trees.items()}
     refused = {name: answer["error"] for name, answer in first.items() if "error" in answer}
     if refused:
         print(f"{workload:20} cannot run: {refused}", flush=True)
@@ -93,7 +67,7 @@ def _compare(trees: dict[str, Tree], workload: str, repeats: int) -> dict[str, A
     times: dict[str, list[float]] = {name: [] for name in trees}
     for turn in range(repeats):
         for name in list(trees)[:: 1 if turn % 2 else -1]:
-            times[name].append(trees[name].ask(workload)["seconds"])
+            times[name].append(trees[name].submit(seconds, workload).result())
     ratio = summary(ratios(times, OURS, THEIRS))
     print(
         f"{workload:20} {spread(ratio, 3)}   "

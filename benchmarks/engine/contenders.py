@@ -96,10 +96,11 @@ class Trial:
         """Return the gradients of the latest run."""
         return self.workload.gradients(self.inputs)
 
-    def settle(self) -> None:
-        """Run until nothing changes from one iteration to the next."""
+    def settled(self) -> Trial:
+        """Run until nothing changes from one iteration to the next, and return the trial."""
         for _ in range(SETTLING):
             self.run()
+        return self
 
     def evaluations(self) -> tuple[int, int]:
         """Count calls of the field in the forward and in the backward pass."""

@@ -39,9 +39,7 @@ def contenders(
     case: str, form: str, over: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Callable[[], None]], dict[str, Any]]:
     """Return what is timed, settled and compiled, and the work of the bound."""
-    trials = {name: Trial(name, case, form, MAKERS) for name in over}
-    for trial in trials.values():
-        trial.settle()
+    trials = {name: Trial(name, case, form, MAKERS).settled() for name in over}
     eager = trials["snopt_checkpoint"]
     calls, pulled = recorded(eager)
     field = eager.workload.field

@@ -20,8 +20,7 @@ from benchmarks.engine.accuracy import reference, relative_errors
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.contenders import BASELINE, CONTENDERS, SETTLING, Trial
 from benchmarks.files import RESULTS, WORKLOADS, keep, read, save
-from benchmarks.measuring import interleave, over, peak
-from snopt.lab.paper.timing import summary
+from benchmarks.measuring import compared, peak
 
 Measured = dict[str, dict[str, Any]]
 """Results by contender."""
@@ -29,35 +28,21 @@ Measured = dict[str, dict[str, Any]]
 
 def measure_time(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Time forward plus backward of each contender, side by side."""
-    trials = {name: Trial(name, case, form) for name in names}
-    times = interleave({name: trial.run for name, trial in trials.items()}, repeats, SETTLING)
-    return {
-        name: {
-            "rounds": repeats,
-            "seconds": summary(times[name]),
-            "ratio": over(times, name, BASELINE),
-        }
-        for name in names
-    }
-
-
-def settled(name: str, case: str, form: str) -> Trial:
-    """Return a trial that has run until nothing changes."""
-    trial = Trial(name, case, form)
-    trial.settle()
-    return trial
+    runs = {name: Trial(name, case, form).run for name in names}
+    found = compared(runs, repeats, BASELINE, SETTLING)
+    return {name: {"rounds": repeats, **each} for name, each in found.items()}
 
 
 def measure_work(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Count evaluations of the field in one iteration."""
-    counts = {name: settled(name, case, form).evaluations() for name in names}
+    counts = {name: Trial(name, case, form).settled().evaluations() for name in names}
     return {name: {"forward": f, "backward": b} for name, (f, b) in counts.items()}
 
 
 def measure_accuracy(case: str, form: str, names: Sequence[str], repeats: int) -> Measured:
     """Compare each contender's gradient with the reference's."""
     exact, own_error = reference(case)
-    found = {name: settled(name, case, form).gradients() for name in names}
+    found = {name: Trial(name, case, form).settled().gradients() for name in names}
     return {"reference": own_error} | {n: relative_errors(g, exact) for n, g in found.items()}
 
 

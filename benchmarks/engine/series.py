@@ -23,8 +23,7 @@ from torch.nn import functional
 from benchmarks.engine.contenders import BASELINE, SETTLING
 from benchmarks.engine.fields import amplify
 from benchmarks.files import RESULTS, save
-from benchmarks.measuring import Iteration, interleave, over
-from snopt.lab.paper.timing import summary
+from benchmarks.measuring import Iteration, compared
 from snopt.models.ode_rnn import ODERNN, observe
 
 BATCH, LENGTH, CHANNELS, CLASSES, HIDDEN = 128, 93, 27, 10, 32
@@ -93,12 +92,10 @@ def main(chosen: argparse.Namespace) -> None:
         made = model(name)
         loss = partial(_loss, made, x, lengths, y)
         runs[name] = Iteration(loss, torch.optim.Adam(made.parameters(), lr=1e-3)).run
-    times = interleave(runs, chosen.repeats, SETTLING)
-    found = {}
-    for name in runs:
-        seconds, ratio = summary(times[name]), over(times, name, BASELINE)
-        found[name] = {"seconds": seconds, "ratio": ratio}
-        print(f"{name:20} {seconds['median']:.4f} s   {ratio['median']:.3f} of {BASELINE}")
+    found = compared(runs, chosen.repeats, BASELINE, SETTLING)
+    for name, each in found.items():
+        seconds, ratio = (each[key]["median"] for key in ("seconds", "ratio"))
+        print(f"{name:20} {seconds:.4f} s   {ratio:.3f} of {BASELINE}")
     result = {
         "data": source,
         "shape": list(x.shape),

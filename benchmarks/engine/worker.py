@@ -1,19 +1,15 @@
-"""Run iterations of workloads on request, for :mod:`benchmarks.engine.against`.
+"""What a process of :mod:`benchmarks.engine.against` does: iterations of workloads with its tree.
 
-A request is the name of a workload as a line of JSON. The first answer for a workload has its loss
-and the evaluations of the field, after a few iterations to settle; later ones have the CPU seconds
-of one iteration. Old versions of the package work too: only calls of ``snopt.NeuralODE`` are used.
+Old versions of the package work too: only calls of ``snopt.NeuralODE`` are used.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import sys
 import time
+from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import snopt
@@ -39,15 +35,29 @@ class Plain(Trial):
         return self.workload(self.flow.__call__, self.inputs)
 
 
-def prepared(workload: str) -> tuple[Plain, dict[str, Any]]:
-    """Create a workload, let its step size settle, and describe one iteration."""
-    trial = Plain(*WORKLOADS[workload])
-    trial.settle()
-    return trial, {"evaluations": trial.evaluations(), "loss": float(trial.forward().detach())}
+def package() -> str:
+    """Return the file of the package that this process has loaded."""
+    return snopt.__file__
 
 
-def seconds(trial: Trial) -> float:
+@cache
+def prepared(workload: str) -> Plain:
+    """Create a workload and let its step size settle."""
+    return Plain(*WORKLOADS[workload]).settled()
+
+
+def described(workload: str) -> dict[str, Any]:
+    """Return the loss and the evaluations of one iteration, or why it cannot run."""
+    try:
+        trial = prepared(workload)
+        return {"evaluations": trial.evaluations(), "loss": float(trial.forward().detach())}
+    except Exception as error:  # noqa: BLE001 - an older tree may fail in any way
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def seconds(workload: str) -> float:
     """Return the CPU seconds of one iteration."""
+    trial = prepared(workload)
     gc.collect()
     gc.disable()
     try:
@@ -56,30 +66,3 @@ def seconds(trial: Trial) -> float:
         return time.process_time() - start
     finally:
         gc.enable()
-
-
-def main() -> None:
-    """Answer until there are no more requests."""
-    torch.set_num_threads(1)
-    answers, sys.stdout = sys.stdout, sys.stderr  # other output is not an answer
-
-    def answer(value: dict[str, Any]) -> None:
-        answers.write(json.dumps(value) + "\n")
-        answers.flush()
-
-    answer({"package": snopt.__file__})
-    trials: dict[str, Plain] = {}
-    for line in sys.stdin:
-        workload = json.loads(line)
-        try:
-            if workload in trials:
-                answer({"seconds": seconds(trials[workload])})
-            else:
-                trials[workload], first = prepared(workload)
-                answer(first)
-        except Exception as error:  # noqa: BLE001 - an older tree may fail in any way
-            answer({"error": f"{type(error).__name__}: {error}"})
-
-
-if __name__ == "__main__":
-    main()

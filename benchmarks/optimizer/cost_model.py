@@ -173,10 +173,9 @@ def eigh_seconds(machine: Machine, blocks: Sequence[tuple[int, int]], workers: i
         [3.0, 2.0, 1.0, 1.0]
     """
     load = [0.0] * workers
-    for (groups, size), owner in zip(
-        blocks, owners([size for _, size in blocks], workers), strict=True
-    ):
-        load[owner] += machine.eigh(size, groups)
+    owner = owners([size for _, size in blocks], workers)
+    for (groups, size), place in zip(blocks, owner, strict=True):
+        load[place] += machine.eigh(size, groups)
     return max(load)
 
 
@@ -187,15 +186,13 @@ def refresh_messages(sizes: Sizes, workers: int) -> tuple[list[int], list[int]]:
         >>> refresh_messages(Sizes(6, (((1, 2), (1, 3)), ((1, 2),))), workers=2)
         ([96], [56, 52])
     """
+
+    def joined(owner: Sequence[int], parts: list[int]) -> list[int]:
+        return [sum(parts[i] for i in message) for message in together(owner, parts, MESSAGE)]
+
     factors, bases = sizes.factor_bytes, sizes.basis_bytes
     owner = owners([size for _, size in sizes.blocks], workers)
-    return (
-        [
-            sum(factors[i] for i in message)
-            for message in together([0] * len(factors), factors, MESSAGE)
-        ],
-        [sum(bases[i] for i in message) for message in together(owner, bases, MESSAGE)],
-    )
+    return joined([0] * len(factors), factors), joined(owner, bases)
 
 
 def refresh_parts(machine: Machine, sizes: Sizes, workers: int) -> dict[str, float]:

@@ -32,6 +32,7 @@ from benchmarks.files import RESULTS, keep, read
 from benchmarks.optimizer.standings import standings
 from benchmarks.optimizer.tasks import RATES, SEEDS, SPLITS, Task, experiment, installed
 from snopt.lab.config import Experiment
+from snopt.lab.paper.version import code_version
 from snopt.lab.recipes.build import build
 from snopt.lab.train import seed_all
 from snopt.lab.train.seeding import Order
@@ -158,13 +159,7 @@ def run(entry: Entry) -> dict[str, Any]:
 
 def source_of(method: str) -> str:
     """A fingerprint of the source that a method of ours is made of; none for the others."""
-    if not method.startswith("snopt"):
-        return ""
-    package, digest = Path(snopt.__file__).parent, hashlib.sha256()
-    for part in ("optim", "kronecker"):
-        for file in sorted((package / part).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    return code_version(("optim", "kronecker")) if method.startswith("snopt") else ""
 
 
 def entries(chosen: argparse.Namespace) -> list[Entry]:

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch import Tensor, distributed, multiprocessing, nn
+from torch import Tensor, distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -93,25 +95,19 @@ def timed(run: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-@contextmanager
-def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Iterator[None]:
-    """Log the seconds of every call of a function; processes start a message together."""
+def watched(owner: Any, name: str, log: list[float], *, message: bool) -> Any:
+    """Log the seconds of every call of a function meanwhile; processes start a message together."""
     original = getattr(owner, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if message:
             distributed.barrier()
         start = time.perf_counter()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            log.append(time.perf_counter() - start)
+        result = original(*args, **kwargs)
+        log.append(time.perf_counter() - start)
+        return result
 
-    setattr(owner, name, call)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return patch.object(owner, name, call)
 
 
 def parts(refresh: Iteration, repeats: int) -> dict[str, float]:
@@ -121,7 +117,7 @@ def parts(refresh: Iteration, repeats: int) -> dict[str, float]:
         logs: dict[str, list[float]] = {name: [] for name in found}
         with (
             watched(parallel.distributed, "all_reduce", logs["all_reduce"], message=True),
-            watched(parallel, "robust_eigh", logs["eigh"], message=False),
+            watched(parallel, "each_eigh", logs["eigh"], message=False),
             watched(parallel.distributed, "broadcast", logs["broadcast"], message=True),
         ):
             refresh.run()
@@ -155,17 +151,18 @@ def decompositions(repeats: int) -> dict[str, float]:
     for size in (8, 32, 64, 128, 256):
         rows = torch.randn(2 * size, size, generator=torch.Generator().manual_seed(0))
         gram = (rows.mT @ rows)[None]
-        found[str(size)] = timed(lambda gram=gram: parallel.robust_eigh(gram), repeats)
+        found[str(size)] = timed(lambda gram=gram: parallel.each_eigh([gram]), repeats)
     return found
 
 
 # ----------------------------------------------------------------------------- the processes
 
 
-def work(rank: int, workers: int, port: int, repeats: int, out: Any) -> None:
+def work(rank: int, workers: int, meeting: str, repeats: int) -> dict[str, Any]:
+    """Measure as one of several processes, which find each other by the file ``meeting``."""
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=workers
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=workers
     )
     try:
         found: dict[str, Any] = {}
@@ -185,21 +182,17 @@ def work(rank: int, workers: int, port: int, repeats: int, out: Any) -> None:
             found["messages"] = messages(50 * repeats)
         else:
             found["decompositions"] = decompositions(2 * repeats)
-        out[rank] = found
+        return found
     finally:
         distributed.destroy_process_group()
 
 
 def started(workers: int, repeats: int) -> dict[str, Any]:
     """Measure with several processes, and return what the first one found."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        out = manager.dict()
-        multiprocessing.spawn(work, (workers, port, repeats, out), nprocs=workers)
-        return dict(out)[0]
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        shared = workers, f"{folder}/meeting", repeats
+        first, *_ = [pool.submit(work, rank, *shared) for rank in range(workers)]
+        return first.result()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

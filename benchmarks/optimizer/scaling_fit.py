@@ -58,8 +58,7 @@ def line(points: Mapping[str, float], power: int = 1) -> tuple[float, float]:
     """Fit ``seconds = c0 + c1 size**power``, all relative errors counting alike."""
     sizes = np.array([float(size) for size in points]) ** power
     seconds = np.array(list(points.values()))
-    rows = np.stack([np.ones_like(sizes), sizes], axis=1) / seconds[:, None]
-    c0, c1 = np.linalg.lstsq(rows, np.ones_like(seconds), rcond=None)[0]
+    c1, c0 = np.polyfit(sizes, seconds, 1, w=1 / seconds)
     return max(float(c0), 0.0), float(c1)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.files import DOCS, RESULTS, environment, put, read, save_figure
+from benchmarks.optimizer.standings import grouped
 from snopt.lab.config import Experiment, HorizonConfig, HorizonPolicy, OptimizerConfig
 from snopt.lab.optimizers.registry import PALETTE
 from snopt.lab.paper.curves import clean, cpu_table, lines
@@ -120,18 +121,14 @@ PANELS = {
 }
 
 
-def by_task(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Runs of the same task and start, which differ by their seeds."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        name = f"{TASKS[result['task']]}, T from {result['start']:g}"
-        found.setdefault(name, []).append(result)
-    return found
+def titled(result: dict[str, Any]) -> str:
+    """Name task and start of a run; those of one name differ by their seeds."""
+    return f"{TASKS[result['task']]}, T from {result['start']:g}"
 
 
 def draw(figure: Any, results: list[dict[str, Any]]) -> None:
     """Draw means over seeds, and the range of the seeds around them."""
-    groups = by_task(results)
+    groups = grouped(results, titled)
     figure.set_size_inches(13, 2.8 * len(groups))
     axes = figure.subplots(len(groups), len(PANELS), squeeze=False)
     for row, (title, runs) in zip(axes, groups.items(), strict=True):
@@ -150,7 +147,7 @@ def draw(figure: Any, results: list[dict[str, Any]]) -> None:
 def table(results: list[dict[str, Any]]) -> str:
     """Means over seeds, accuracy with its standard deviation."""
     rows = []
-    for title, runs in by_task(results).items():
+    for title, runs in grouped(results, titled).items():
         for arm in ARMS:
             curves = [run["arms"][arm] for run in runs]
             third = len(curves[0]) // 3

@@ -12,7 +12,7 @@ SOURCE = Path(snopt.__file__).parents[1]
 
 def test_folder_without_the_package_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="holds no package snopt"):
-        against.Tree(tmp_path)
+        against.compare(tmp_path, ["image"], repeats=1)
 
 
 def test_tree_that_loads_another_package_is_refused(tmp_path):
@@ -20,17 +20,16 @@ def test_tree_that_loads_another_package_is_refused(tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text(f"__file__ = {str(SOURCE / 'snopt.py')!r}")
     with pytest.raises(RuntimeError, match="instead"):
-        against.Tree(tmp_path)
+        against.compare(tmp_path, ["image"], repeats=1)
 
 
 def test_tree_without_what_is_needed_is_named(tmp_path):
     package = tmp_path / "snopt"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    tree = against.Tree(tmp_path)
-    answer = tree.ask("cnf_miniboone_small")
-    tree.close()
-    assert answer["error"].startswith("AttributeError")
+    found = against.compare(tmp_path, ["cnf_miniboone_small"], repeats=1)
+    refused = found["workloads"]["cnf_miniboone_small"]["cannot_run"]
+    assert refused["there"].startswith("AttributeError")
 
 
 @pytest.mark.slow

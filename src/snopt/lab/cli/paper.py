@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from snopt.lab.cli.options import RunOptions, UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import Scale, TaskName
-from snopt.lab.paper import ITEMS, Space, find, run_item, share, state
+from snopt.lab.paper import ITEMS, Item, Space, find, run_item, share, state
 from snopt.lab.paper.archive import restore, save
 from snopt.lab.paper.page import write_page
 from snopt.lab.paper.queue import left_text
@@ -50,28 +51,34 @@ def paper(
     Returns:
         The exit code.
     """
-    if not items:
-        raise UsageError("say which item: snopt paper ID, or snopt paper list")
-    space = Space(out, scale, tasks)
-    if items == ("list",):
-        rows = [[i.id, i.origin, i.title, state(i, space)] for i in ITEMS.values()]
-        print_table(["id", "in the paper", "what it shows", f"state at {scale}"], rows)
-        return 0
-    if items == ("page",):
-        print(write_page(Space(out, scale), page).resolve())
-        return 0
-    if items == ("renew",):
-        print(f"{renew(space, tell=print)} records renewed")
-        return 0
-    if items in (("save",), ("restore",)):
-        count = (save if items == ("save",) else restore)(Space(out, scale), records)
-        print(f"{count} records {'saved to' if items == ('save',) else 'restored from'} {records}")
-        return 0
+    space, every = Space(out, scale, tasks), Space(out, scale)
+    match items:
+        case ():
+            raise UsageError("say which item: snopt paper ID, or snopt paper list")
+        case ("list",):
+            rows = [[i.id, i.origin, i.title, state(i, space)] for i in ITEMS.values()]
+            print_table(["id", "in the paper", "what it shows", f"state at {scale}"], rows)
+        case ("page",):
+            print(write_page(every, page).resolve())
+        case ("renew",):
+            print(f"{renew(space, tell=print)} records renewed")
+        case ("save",):
+            print(f"{save(every, records)} records saved to {records}")
+        case ("restore",):
+            print(f"{restore(every, records)} records restored from {records}")
+        case ("all",):
+            _run(list(ITEMS.values()), space, workers, quiet)
+        case _:
+            _run([find(name) for name in items], space, workers, quiet)
+    return 0
+
+
+def _run(wanted: Sequence[Item], space: Space, workers: int, quiet: bool) -> None:
+    """Do the jobs of items that are left, and print their tables."""
 
     def watch(run: Run) -> list[Listener]:
         return RunOptions(quiet=quiet).listeners(run.folder)
 
-    wanted = list(ITEMS.values()) if items == ("all",) else [find(name) for name in items]
     tell = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
     if workers > 1:
         share(wanted, space, workers, tell=tell)
@@ -82,4 +89,3 @@ def paper(
             print(table.caption)
             print_table(table.columns, table.texts())
         print(space.output(item.id).resolve())
-    return 0

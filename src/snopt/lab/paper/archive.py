@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import BEST, FAILED, MEASURED, STALE, STAMP
+from snopt.lab.report.read import read_run
 from snopt.lab.report.records import evenly
 from snopt.lab.train.folder import FolderLock
 
@@ -47,10 +48,7 @@ def _finished(folder: Path) -> bool:
         return False
     if any((folder / name).exists() for name in (FAILED, MEASURED)):
         return True
-    metrics = folder / METRICS
-    lines = metrics.read_text("utf-8").splitlines() if metrics.exists() else []
-    last = json.loads(lines[-1]) if lines else {}
-    return last.get("kind") == "end" and last.get("status") != "interrupted"
+    return read_run(folder).state not in ("no records", "unfinished", "interrupted")
 
 
 def thinned(text: str, most: int = STEPS) -> str:
@@ -86,13 +84,10 @@ def restore(space: Space, path: Path) -> int:
             if stream is None or not inside or file.name not in FILES:
                 raise ValueError(f"{path} contains {file}, which is not part of a record.")
             found.setdefault(space.root / file.parent, {})[file.name] = stream.read()
-    count = 0
-    for folder, files in found.items():
-        if (folder / STAMP).exists():
-            continue
+    new = [folder for folder in found if not (folder / STAMP).exists()]
+    for folder in new:
         folder.mkdir(parents=True, exist_ok=True)
         with FolderLock(folder):
-            for name in sorted(files, key=FILES.index):
-                (folder / name).write_bytes(files[name])
-        count += 1
-    return count
+            for name in sorted(found[folder], key=FILES.index):
+                (folder / name).write_bytes(found[folder][name])
+    return len(new)

@@ -12,7 +12,7 @@ from snopt.lab.optimizers import find
 from snopt.lab.paper.curves import Curve, clock, cpu_table, curve, thinned
 from snopt.lab.paper.item import Cell, Draw, Item, Result, Space, Table
 from snopt.lab.paper.jobs import Job, Measurement, Training, failure
-from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, mean_of, metric_text, optimizer_of
 from snopt.lab.paper.published import published
 from snopt.lab.paper.rates import Rate, rate_job, rate_of
 from snopt.lab.paper.scales import CUTS, FEW_SEEDS, POINTS, SEEDS, configuration, cut_notes
@@ -133,23 +133,23 @@ def tasks_of(space: Space) -> list[str]:
     return space.among(TASKS, smoke=SMOKE_TASKS)
 
 
-def missing(methods: Iterable[str]) -> list[str]:
-    """Return the methods whose package is not installed."""
-    return [name for name in methods if name != TUNED and not find(name).installed]
+def installed(methods: Iterable[str]) -> list[str]:
+    """Return the methods whose package is installed."""
+    return [name for name in methods if find(optimizer_of(name)).installed]
 
 
 def missing_notes(methods: Iterable[str]) -> list[str]:
     """Return a note on each method whose package is not installed."""
     return [
         f"{METHODS[m]} is missing; install it with `pip install {find(m).package}`."
-        for m in missing(methods)
+        for m in methods
+        if not installed([m])
     ]
 
 
 def methods_of(space: Space) -> list[str]:
     """Return the installed methods of the main comparison."""
-    wanted = RIVALS if space.scale == "cpu" else OPTIMIZERS
-    return [name for name in wanted if name not in missing(wanted)]
+    return installed(RIVALS if space.scale == "cpu" else OPTIMIZERS)
 
 
 def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> list[Arm]:
@@ -159,7 +159,7 @@ def tuned_arms(space: Space, task: str, methods: Iterable[str] = OPTIMIZERS) -> 
         config, jobs = (
             (configuration(task, "snopt", space.scale), ())
             if method == "snopt"
-            else tuned(space, task, "snopt" if method == TUNED else method)
+            else tuned(space, task, optimizer_of(method))
         )
         arm = Arm(space, method, config, ROWS.get(method, method), METHODS[method], jobs)
         arm = with_fewer(arm, FEWER.get(method, 1))
@@ -195,7 +195,7 @@ def with_fewer(arm: Arm, fewer: int) -> Arm:
 def main_arms(space: Space, task: str) -> list[Arm]:
     """Return the arms of the main comparison, with the costs of their updates and evaluations."""
     methods = methods_of(space)
-    costs = rate_job(space, task, [name for name in methods if name != TUNED])
+    costs = rate_job(space, task, list(dict.fromkeys(map(optimizer_of, methods))))
     return [replace(arm, costs=costs) for arm in tuned_arms(space, task, methods)]
 
 
@@ -302,12 +302,13 @@ def arm_item(
         every = {task: arms_of(space, task) for task in tasks(space)}
         by_task = {task: arms for task, arms in every.items() if any(arm.jobs for arm in arms)}
         rows = [row for arms in by_task.values() for row in table(arms).rows]
+        begun = [arm for arms in by_task.values() for arm in arms]
         curves: dict[str, Any] = {}
-        for arm in (arm for arms in by_task.values() for arm in arms if of_arm):
-            curves.setdefault(panel(arm), {})[arm.title] = of_arm and of_arm(arm)
+        if of_arm is not None:
+            for arm in begun:
+                curves.setdefault(panel(arm), {})[arm.title] = of_arm(arm)
         usual = SEEDS[space.scale]
-        seeds = {arm.seeds for arms in by_task.values() for arm in arms} - {usual}
-        few = [f"{count} seeds instead of {usual}." for count in seeds]
+        few = [f"{n} seeds instead of {usual}." for n in {arm.seeds for arm in begun} - {usual}]
         said = [*notes(space), *few, *cut_notes(by_task, space.scale, fewer)]
         return Result([replace(table([]), rows=rows)], said, curves)
 

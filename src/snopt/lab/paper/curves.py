@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from snopt.lab.paper.names import METHODS, TUNED, color_of
+from snopt.lab.paper.rates import Rate
 from snopt.lab.report import figures
 from snopt.lab.report.curves import band
 from snopt.lab.report.read import Run
@@ -24,19 +25,12 @@ FLAT = 0.005
 """A validation curve is flat if its last quarter adds less than this share of the whole gain."""
 
 
-class Clock(Protocol):
-    """The CPU seconds of a training."""
-
-    def along(self, run: Run) -> Any:
-        """Return rows (updates, seconds)."""
-
-
-def clock(run: Run, rate: Clock | None = None) -> Any:
+def clock(run: Run, rate: Rate | None = None) -> Any:
     """Return rows (updates, CPU seconds), by a measured rate or as recorded."""
     return run.records.steps.table("cpu_seconds")[:, [0, 2]] if rate is None else rate.along(run)
 
 
-def cpu_table(run: Run, split: str, name: str, rate: Clock | None = None) -> Any:
+def cpu_table(run: Run, split: str, name: str, rate: Rate | None = None) -> Any:
     """Return rows (iteration, seconds, value); CPU seconds if they are known."""
     table, spent = run.records.split(split).table(name), clock(run, rate)
     if len(spent):
@@ -69,7 +63,7 @@ def averaged(tables: Sequence[Any]) -> Curve | None:
     }
 
 
-def curve(runs: Sequence[Run], split: str, name: str, rate: Clock | None = None) -> Curve | None:
+def curve(runs: Sequence[Run], split: str, name: str, rate: Rate | None = None) -> Curve | None:
     """Average a quantity over seeds; quantities of every step are medians of several steps.
 
     ``split`` is ``"training"`` for quantities of every step. None if no run has the quantity.

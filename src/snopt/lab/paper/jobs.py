@@ -252,8 +252,7 @@ class Measurement(Job):
 
     def read(self) -> dict[str, Any]:
         """Return what was measured."""
-        found: dict[str, Any] = json.loads((self.folder / MEASURED).read_text("utf-8"))
-        return found
+        return read_json(self.folder / MEASURED)
 
     def do(self, watch: Watch) -> None:
         """Measure, unless another process has done it meanwhile."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from snopt.lab.config import OptimizerName
 from snopt.lab.optimizers import OPTIMIZERS
 from snopt.lab.optimizers.registry import PALETTE, color_index
 from snopt.lab.report.summary import Stat, stat
@@ -25,6 +26,11 @@ TUNED = "snopt_tuned"
 METHODS = {**{name: entry.label for name, entry in OPTIMIZERS.items()}, TUNED: "SNOpt (tuned)"}
 
 
+def optimizer_of(method: str) -> OptimizerName:
+    """Return the optimizer of a method."""
+    return "snopt" if method == TUNED else method
+
+
 def color_of(title: str) -> str:
     """Return the colour of a method by its name in tables, the same in all figures.
 
@@ -34,7 +40,7 @@ def color_of(title: str) -> str:
     """
     names = [name for name, label in METHODS.items() if title.startswith(label)]
     name = max(names, key=lambda name: len(METHODS[name]), default="")
-    place = color_index("snopt" if name == TUNED else name)
+    place = color_index(optimizer_of(name))
     return PALETTE[-1 if place is None else place % len(PALETTE)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from snopt.lab.paper import headline
 from snopt.lab.paper.item import Item, Result, Space, Table
 from snopt.lab.paper.items import ITEMS
-from snopt.lab.paper.jobs import Training
+from snopt.lab.paper.jobs import Training, read_json
 from snopt.lab.paper.scales import TUNING_SEED
 from snopt.lab.report.figures import matplotlib
 from snopt.lab.train.folder import as_json, replace_text, write_json
@@ -45,9 +45,11 @@ def _content(item: Item, space: Space, result: Result) -> dict[str, Any]:
     return {"format": FORMAT, "item": item.id, "scale": space.scale, **asdict(result)}
 
 
-def read_result(path: Path) -> Result:
-    """Read a ``result.json``."""
-    content = json.loads(path.read_text("utf-8"))
+def read_result(path: Path) -> Result | None:
+    """Read a ``result.json``; None if there is none, or one of another version."""
+    content = read_json(path)
+    if content.get("format") != FORMAT:
+        return None
     tables = [Table(**table) for table in content["tables"]]
     return Result(tables, content["notes"], content["curves"])
 
@@ -75,8 +77,8 @@ def write_page(space: Space, path: Path) -> Path:
     parts += _remark(beside, "page")
     said: set[str] = set()
     for item in ITEMS.values():
-        if item.shown and _kept(item, beside):
-            parts += _section(item, space, beside, said)
+        if item.shown and (result := read_result(beside / f"{item.id}.json")) is not None:
+            parts += _section(item, result, space, beside, said)
     replace_text(path, "\n\n".join(parts) + "\n")
     return path
 
@@ -91,18 +93,12 @@ def _known(item: Item, space: Space, main: set[Path]) -> bool:
     return item.partial and any(job.done() for job in own)
 
 
-def _kept(item: Item, beside: Path) -> bool:
-    path = beside / f"{item.id}.json"
-    return path.exists() and json.loads(path.read_text("utf-8")).get("format") == FORMAT
-
-
 def _opening(space: Space, beside: Path) -> list[str]:
     """Return the main comparison at a glance."""
-    known = _kept(ITEMS["accu"], beside)
-    compared = read_result(beside / "accu.json").curves if known else {}
-    if not compared:
+    main = read_result(beside / "accu.json")
+    if main is None or not main.curves:
         return ["The main comparison has not been run yet."]
-    table = headline.headline(compared)
+    compared, table = main.curves, headline.headline(main.curves)
     save_figure(headline.draw, compared, beside / "headline.png")
     return [
         table.markdown(),
@@ -113,11 +109,11 @@ def _opening(space: Space, beside: Path) -> list[str]:
     ]
 
 
-def _section(item: Item, space: Space, beside: Path, said: set[str]) -> list[str]:
+def _section(item: Item, result: Result, space: Space, beside: Path, said: set[str]) -> list[str]:
     """Return an item's part of the page, without notes that were ``said`` before."""
-    result, path = read_result(beside / f"{item.id}.json"), beside / f"{item.id}.png"
     parts = [_heading(item, space)]
     if item.draw is not None:
+        path = beside / f"{item.id}.png"
         save_figure(item.draw, result, path)
         parts += _figure(item.title, path, item.caption)
     notes = [note for note in result.notes if note not in said]

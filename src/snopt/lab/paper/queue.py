@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,11 +35,7 @@ REPORT_EVERY = 60.0
 
 def jobs_of(items: Iterable[Item], space: Space) -> list[Job]:
     """Return the jobs of items, each once."""
-    found: dict[Path, Job] = {}
-    for item in items:
-        for job in item.jobs(space):
-            found.setdefault(job.folder, job)
-    return list(found.values())
+    return list({job.folder: job for item in items for job in item.jobs(space)}.values())
 
 
 def pending(items: Iterable[Item], space: Space) -> list[Job]:

@@ -81,7 +81,7 @@ def _task(comparison: Comparison, colors: dict[str, int]) -> dict[str, Any]:
         "charts": [_key(quantity) for quantity in first_quantities(comparison)],
         "target": _rounded(measure.target),
         "targetQuantity": _key(measure.quantity),
-        "groups": [_group(row, recorded, colors) for row in comparison.summaries],
+        "groups": [_group(group, recorded, colors) for group in comparison.groups],
         "pictures": pictures[0],
         "otherPictures": pictures[1],
     }
@@ -91,10 +91,10 @@ def _key(quantity: Quantity) -> str:
     return f"{quantity.split}/{quantity.name}"
 
 
-def _group(row: Summary, recorded: Sequence[Quantity], colors: dict[str, int]) -> dict[str, Any]:
-    group, seeds = row.group, len(row.group.runs)
+def _group(group: Summary, recorded: Sequence[Quantity], colors: dict[str, int]) -> dict[str, Any]:
+    seeds = len(group.runs)
     told: dict[str, Any] = {"label": group.label, "color": colors[group.label], "seeds": seeds}
-    seconds, iterations = row.whole("seconds to target"), row.whole("iterations to target")
+    seconds, iterations = group.whole("seconds to target"), group.whole("iterations to target")
     if seconds and iterations:
         told["reached"] = _rounded({"seconds": seconds.mean, "iteration": iterations.mean})
     curves = {

@@ -74,16 +74,15 @@ class Stat:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The numbers of a group, by the names of ``COLUMNS``; None if not recorded."""
+class Summary(Group):
+    """A group with its numbers, by the names of ``COLUMNS``; None if not recorded."""
 
-    group: Group
     stats: dict[str, Stat | None]
 
     def whole(self, name: str) -> Stat | None:
         """Return a number if every seed has it; a mean over some seeds may be misleading."""
         found = self.stats[name]
-        return found if found is not None and found.count == len(self.group.runs) else None
+        return found if found is not None and found.count == len(self.runs) else None
 
 
 def measure_of(
@@ -225,11 +224,11 @@ def stat(values: Iterable[float | None]) -> Stat | None:
 
 
 def summarize(group: Group, measure: Measure) -> Summary:
-    """Return the numbers of a group, averaged over its seeds."""
+    """Return a group with its numbers, averaged over its seeds."""
     stats = {
         name: stat(value(run, measure) for run in group.runs) for name, value in COLUMNS.items()
     }
-    return Summary(group, stats)
+    return Summary(group.label, group.runs, stats)
 
 
 def differ(one: Stat, other: Stat, noticeable: float = NOTICEABLE) -> bool:

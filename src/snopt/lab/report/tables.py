@@ -40,16 +40,11 @@ class Marked(str):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The runs of one task, side by side: a summary per group."""
+    """The groups of runs of one task, side by side, in the order of the tables."""
 
     task: str
     measure: Measure
-    summaries: list[Summary]
-
-    @property
-    def groups(self) -> list[Group]:
-        """The groups, in the order of the tables."""
-        return [row.group for row in self.summaries]
+    groups: list[Summary]
 
     @property
     def runs(self) -> list[tuple[Group, Run]]:
@@ -98,17 +93,17 @@ def stat_text(stat: Stat | None) -> str:
 
 def summary_table(comparison: Comparison) -> Table:
     """Return a table with one row per optimizer."""
-    measure, summaries = comparison.measure, comparison.summaries
+    measure, groups = comparison.measure, comparison.groups
     columns: dict[str, list[Cell]] = {
-        "optimizer": [row.group.label for row in summaries],
-        "seeds": [Marked(str(len(g.runs)), _states_text(g)) for g in comparison.groups],
+        "optimizer": [group.label for group in groups],
+        "seeds": [Marked(str(len(group.runs)), _states_text(group)) for group in groups],
     }
     headings = {
         "final": f"final {measure.final_split} {measure.metric}",
         "best": f"best {measure.split} {measure.metric}",
     }
     for name in COLUMNS:
-        if any(row.stats[name] is not None for row in summaries):
+        if any(group.stats[name] is not None for group in groups):
             columns[headings.get(name, name)] = _cells(comparison, name)
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return Table(_summary_caption(measure), list(columns), rows)
@@ -127,11 +122,11 @@ def _summary_caption(measure: Measure) -> str:
 def _cells(comparison: Comparison, name: str) -> list[Cell]:
     ranked = _ranked(comparison, name)
     clear = len(ranked) > 0 and all(differ(ranked[0][1], stat) for _, stat in ranked[1:])
-    by_label = {row.group.label: row for row in comparison.summaries}
+    by_label = {group.label: group for group in comparison.groups}
     base = by_label[comparison.measure.baseline].stats[name]
     cells: list[Cell] = []
-    for row in comparison.summaries:
-        stat, seeds, notes = row.stats[name], len(row.group.runs), []
+    for group in comparison.groups:
+        stat, seeds, notes = group.stats[name], len(group.runs), []
         if stat is None:
             cells.append(None)
             continue
@@ -139,14 +134,16 @@ def _cells(comparison: Comparison, name: str) -> list[Cell]:
             notes.append(f"{stat.mean / base.mean:.2f}×")
         if stat.count < seeds:
             notes.append(f"{stat.count} of {seeds} seeds")
-        best = clear and row is ranked[0][0] and len(comparison.summaries) > 1
+        best = clear and group is ranked[0][0] and len(comparison.groups) > 1
         cells.append(Marked(stat_text(stat), ", ".join(notes), best))
     return cells
 
 
 def _ranked(comparison: Comparison, name: str) -> list[tuple[Summary, Stat]]:
     """Return the groups of which every seed has a number, best first."""
-    whole = [(row, stat) for row in comparison.summaries if (stat := row.whole(name)) is not None]
+    whole = [
+        (group, stat) for group in comparison.groups if (stat := group.whole(name)) is not None
+    ]
     most = name not in COSTS and comparison.measure.mode == "max"
     return sorted(whole, key=lambda pair: pair[1].mean, reverse=most)
 
@@ -203,10 +200,10 @@ def _ending(comparison: Comparison, besides: Summary | None = None) -> str:
     ranked, measure = _ranked(comparison, "final"), comparison.measure
     if len(ranked) < 2 or ranked[0][0] is besides:
         return ""
-    (row, top), *others = ranked
+    (best, top), *others = ranked
     if not all(differ(top, stat) for _, stat in others):
         return ""
-    value = f"{row.group.label} {stat_text(top)}"
+    value = f"{best.label} {stat_text(top)}"
     return f" Best final {measure.final_split} {measure.metric}: {value}."
 
 
@@ -216,20 +213,20 @@ def headline(comparison: Comparison) -> str:
     No group is named if others are within the spread over seeds or 2 %. If another group ended
     clearly better than the fastest, a second sentence says so.
     """
-    measure, summaries = comparison.measure, comparison.summaries
+    measure, groups = comparison.measure, comparison.groups
     name, what, unit = "seconds to target", f"time to {measure.target_text}", " s"
-    late = [row.group for row in summaries if row.whole(name) is None]
-    timed = len(summaries) - len(late) > 1 and bool(measure.target_text)
+    late = [group for group in groups if group.whole(name) is None]
+    timed = len(groups) - len(late) > 1 and bool(measure.target_text)
     if not timed:
         name, what, unit, late = "final", f"{measure.final_split} {measure.metric}", "", []
-    some = [(row, stat) for row in summaries if (stat := row.stats[name]) is not None]
+    some = [(group, stat) for group in groups if (stat := group.stats[name]) is not None]
     ranked = _ranked(comparison, name) or some[:1]
     if not ranked:
         return "Nothing has been evaluated yet."
     (best, top), *others = ranked
 
-    def told(row: Summary, stat: Stat) -> str:
-        return f"{row.group.label} {stat_text(stat)}{unit}"
+    def told(group: Group, stat: Stat) -> str:
+        return f"{group.label} {stat_text(stat)}{unit}"
 
     missed = _missed(late)
     if not others:
@@ -241,7 +238,7 @@ def headline(comparison: Comparison) -> str:
         return f"Similar {what}, within the spread or 2 %: {listed}.{missed}{ending}"
     if not timed:
         return f"Best {what}: {told(best, top)}."
-    rival, slow = next((p for p in others if p[0].group.label == measure.baseline), others[0])
+    rival, slow = next((p for p in others if p[0].label == measure.baseline), others[0])
     ratio = f"{slow.mean / top.mean:.2f} times as long" if top.mean else stat_text(slow) + unit
-    shortest = f"Shortest {what}: {told(best, top)}; {rival.group.label} took {ratio}."
+    shortest = f"Shortest {what}: {told(best, top)}; {rival.label} took {ratio}."
     return f"{shortest}{missed}{_ending(comparison, besides=best)}"

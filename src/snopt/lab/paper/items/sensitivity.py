@@ -54,14 +54,9 @@ def hyper(space: Space) -> Result:
         for job in jobs:
             settings, train = job.config.optimizer, job.config.train
             schedule = "constant" if settings.cosine is None else "cosine"
-            cells: list[Cell] = [
-                f"{settings.lr:g}",
-                schedule,
-                f"{settings.weight_decay:g}",
-                percent(job),
-            ]
             length = str(train.iterations or f"{train.epochs} epochs")
-            rows.append([TASKS[task], method, *cells, length])
+            cells = f"{settings.lr:g}", schedule, f"{settings.weight_decay:g}", percent(job), length
+            rows.append([TASKS[task], method, *cells])
     columns = ["data set", "method", "rate", "schedule", "weight decay", "validation", "iterations"]
     notes = [
         "One seed, which no other table reports; the validation metric at the end decides.",

@@ -51,22 +51,22 @@ def varied(
 ) -> Callable[[Space, str], list[Arm]]:
     """Return a function that makes the arms of variants, with fewer updates and seeds if wanted."""
 
-    def varied_arm(arm: Arm, variant: Variant) -> Arm:
-        changed = replace(
-            arm,
-            name=arm.name + variant.suffix,
-            config=variant.change(arm.config),
-            row=variant.row.format(arm.row) if arm.row else "",
-            title=arm.title + variant.words,
-            few=few,
-        )
-        return with_fewer(changed, fewer)
+    def arms(space: Space, task: str) -> list[Arm]:
+        changed = [
+            replace(
+                arm,
+                name=arm.name + variant.suffix,
+                config=variant.change(arm.config),
+                row=variant.row.format(arm.row) if arm.row else "",
+                title=arm.title + variant.words,
+                few=few,
+            )
+            for variant in variants
+            for arm in tuned_arms(space, task, variant.optimizers)
+        ]
+        return [with_fewer(arm, fewer) for arm in changed]
 
-    return lambda space, task: [
-        varied_arm(arm, variant)
-        for variant in variants
-        for arm in tuned_arms(space, task, variant.optimizers)
-    ]
+    return arms
 
 
 # ------------------------------------------------------------------------------ implicit Adams
