@@ -68,6 +68,7 @@ bench: $(VENV)/.installed  ## measure against torchdiffeq, write the tables
 
 bench-peers: $(PEERS)/.installed  ## measure against other libraries
 	$(PEERS)/bin/python -m benchmarks.peers measure
+	$(PEERS)/bin/python -m benchmarks.peers equal
 	$(PEERS)/bin/python -m benchmarks.peers growth
 	$(PEERS)/bin/python -m benchmarks.peers page
 

@@ -18,7 +18,7 @@ from snopt.lab.paper.growth import slope
 from snopt.lab.table import cell_text, markdown
 
 Measured = dict[str, Any]
-FILES = ("peers", "engine", "limit", "tradeoff", "memory", "growth")
+FILES = ("peers", "equal_error", "engine", "limit", "tradeoff", "memory", "growth")
 FORMS = {"snopt_checkpoint": "eager", "snopt_compiled": "compiled"}
 NOTHING = cell_text(None)
 LIMITS = {
@@ -81,6 +81,26 @@ def engines_table(peers: Measured) -> str:
     errors = [f"{figures['reference_error']['parameters']:.0e}" for _, figures in found]
     rows.append(["error of the reference", *errors])
     return markdown(["library", *(label(case, each["form"]) for case, each in found)], rows)
+
+
+def equal_table(equal: Measured) -> str:
+    """Tabulate our eager time over a peer's at no larger gradient error, and both errors."""
+    rows = []
+    for case, found in ordered(equal["workloads"]):
+        everyone = found["contenders"]
+        for peer, each in everyone.items():
+            if peer.startswith("snopt"):
+                continue
+            ours = each.get("ours")
+            cells = [NOTHING] * 4
+            if ours is not None:
+                errors = f"{everyone[ours]['error']:.1e} / {each['error']:.1e}"
+                evaluations = f"{everyone[ours]['evaluations'][0]} / {each['evaluations'][0]}"
+                cells = [ours.partition("_")[2], spread(each["over"]), errors, evaluations]
+            rows.append([label(case, found["form"]), f"`{peer}`", *cells])
+    head = ["workload", "peer", "our tolerance over its", "time, ours over its (quartiles)",
+            "error, ours / its", "evaluations, ours / its"]  # fmt: skip
+    return markdown(head, rows)
 
 
 def torchdiffeq_table(engine: Measured) -> str:
@@ -214,6 +234,7 @@ def versions(peers: Measured, engine: Measured) -> str:
 TABLES: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
     "peers-short": (short_table, ("peers",)),
     "peers-engines": (engines_table, ("peers",)),
+    "peers-equal": (equal_table, ("equal_error",)),
     "torchdiffeq": (torchdiffeq_table, ("engine",)),
     "goals": (goals_table, ("limit", "engine", "peers")),
     "limit": (limit_table, ("limit",)),

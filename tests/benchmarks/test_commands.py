@@ -30,6 +30,7 @@ SMALLEST = {
     "optimizer scaling": "--repeats 1 --out {out}",
     "optimizer page": None,
     "peers measure": "--parts memory --only ode_rnn --contenders torchdiffeq_direct --out {out}",
+    "peers equal": "--only cnf_gas --contenders torchdiffeq_direct --rounds 2 --out {out}",
     "peers growth": "--axes steps --sizes 2 --repeats 1 --out {out}",
     "peers page": "--out {folder}",
     "theory figures": "--iterations 25 --out {folder}",
@@ -40,7 +41,7 @@ SMALLEST = {
 }
 SLOW = {
     "engine memory", "engine series", "engine tradeoff", "optimizer cost", "optimizer scaling",
-    "peers measure", "theory figures", "theory memory",
+    "peers equal", "peers measure", "theory figures", "theory memory",
 }  # fmt: skip
 FAST = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
