@@ -1,4 +1,4 @@
-"""The benchmark to steer by: methods and rates on eight tasks, with one budget for everyone.
+"""The benchmark to steer by: methods and rates on ten tasks, with one budget for everyone.
 
     python -m benchmarks.optimizer --split tune                     # to decide by
     python -m benchmarks.optimizer --split report                   # to report

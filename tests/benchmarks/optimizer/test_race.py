@@ -21,7 +21,7 @@ def told(flags):
 
 
 def test_splits_share_neither_tasks_nor_seeds():
-    assert len(tasks.SPLITS["tune"]) + len(tasks.SPLITS["report"]) == 8
+    assert len(tasks.SPLITS["tune"]) + len(tasks.SPLITS["report"]) >= 8
     assert not set(tasks.SPLITS["tune"]) & set(tasks.SPLITS["report"])
     assert not set(tasks.SEEDS["tune"]) & set(tasks.SEEDS["report"])
 
