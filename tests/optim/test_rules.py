@@ -90,7 +90,7 @@ def test_weight_decay_acts_only_where_the_step_goes_towards_zero(make, shape, ke
 
 def test_weight_decay_shrinks_weights_without_a_gradient_worth_mentioning_and_fades():
     def shrunk(count):
-        """Run one step after ``count - 1`` others; return by how much of its rate a weight moves."""
+        """Return how far step ``count`` moves a weight, over its rate times the decay."""
         weight = torch.full((1, 1), 2.0)
         state = {"fast": weight.clone(), "count": count - 1}
         move_([weight], [state], [torch.full((1, 1), 1e-12)], 0.1, 0.0, 0.5)
