@@ -121,6 +121,28 @@ def test_a_task_of_ones_own_trains_and_resumes(capsys, monkeypatch):
         assert says in capsys.readouterr().err
 
 
+def test_a_function_and_its_record_have_one_seed(monkeypatch):
+    Path("mytask.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "mytask", raising=False)
+    for folder, given in ("a", "--seed 5"), ("b", "--set seed=5"), ("c", "--set train.seed=5"):
+        command = f"train mytask:triple --iterations 1 --quiet --out {folder} {given}"
+        assert main(command.split()) == 0
+        config = json.loads(Path(folder, "config.json").read_text())
+        assert (config["own"]["arguments"]["seed"], config["seed"]) == (5, 5)
+
+
+def test_a_function_may_need_an_argument_or_take_any(monkeypatch, capsys):
+    needs, takes = "needs = lambda lr: triple(0, lr)", "takes = lambda **any: triple(0, **any)"
+    Path("mytask.py").write_text(f"{OWN}\n{needs}\n{takes}\n")
+    monkeypatch.delitem(sys.modules, "mytask", raising=False)
+    command = "train mytask:{} --iterations 1 --quiet --out any"
+    assert main(command.format("needs").split()) == 2
+    assert "mytask:needs needs lr; give --set lr=VALUE" in capsys.readouterr().err
+    assert main([*command.format("takes").split(), "--set", "lr=0.25"]) == 0
+    config = json.loads(Path("any/config.json").read_text())
+    assert config["own"]["arguments"] == {"lr": 0.25}
+
+
 def test_train_refuses_a_folder_that_holds_a_run_and_resume_goes_on(capsys):
     assert main(words("train digits --out run")) == 0
     assert main(words("train digits --out run")) == 1

@@ -68,9 +68,14 @@ def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise ValueError(f"{setting!r} is not a setting; write key=value, for example lr=0.01")
+            raise no_setting(setting)
         config = _changed(config, key.strip(), text.strip())
     return config
+
+
+def no_setting(text: str) -> ValueError:
+    """Return the error for a setting without a value."""
+    return ValueError(f"{text!r} is not a setting; write key=value, for example lr=0.01")
 
 
 def settings_of(config: Experiment) -> dict[str, Any]:
