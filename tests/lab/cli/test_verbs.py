@@ -294,6 +294,13 @@ def test_data_list_names_every_data_set(capsys, tmp_path):
     assert "missing" in out
     assert len(out.splitlines()) == len(names()) + 1
     assert max(map(len, out.splitlines())) <= 80
+    assert main(["data", "list", "gas", "digits", "--root", str(tmp_path)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "gas",
+        "digits",
+    ]
+    assert main(["data", "list", "gass"]) == 2
+    assert "did you mean 'gas'" in capsys.readouterr().err
     assert main(["data", "fetch", "circle", "--root", str(tmp_path)]) == 0
     assert "everything is there" in capsys.readouterr().out
 
