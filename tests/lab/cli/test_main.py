@@ -134,6 +134,10 @@ def test_no_verb_prints_help_with_every_verb(capsys):
         ("train two_moons --set data.preprocessing=paper", "no effect on two_moons"),
         ("train digits --set lr=inf", "lr is inf; it must be finite"),
         ("train digits --set gamma=nan milestones=1", "gamma is nan"),
+        ("train digits --set loss=cross_entropy", "loss: no effect with terminal=gradient"),
+        ("train digits --set recurrent=true", "recurrent: no effect on a model of kind 'flow'"),
+        ("train spirals --set rest_lr=0.1 fallback_lr=0.2", "no effect with fallback_lr"),
+        ("train circle --set model.kinetic=-1", "kinetic is -1.0; it must be at least 0"),
         ("train digits --until accuracy=98", "accuracy=98 cannot be reached"),
         ("train digits --until loss=nan", "loss=nan cannot be reached"),
         ("sweep digits --set lr=0.1", "lr is searched"),
@@ -165,7 +169,7 @@ def test_a_wrong_command_line_is_told_on_one_screen_and_ends_with_2(
     [
         "circle --set data.name=two_moons model.kind=flow",  # the recipe has a hypernetwork
         "articulary_word_recognition --optimizer adam --set cosine=300",  # instead of milestones
-        "mnist --set conv=per_axis",
+        "mnist --set conv=per_axis terminal=sampled loss=cross_entropy",
         "spirals --optimizer adam --set rest_lr=0.1",
         "digits --set milestones=50 gamma=0.1 data.preprocessing=paper",
         "digits --horizon-policy feedback --set horizon.every=5",

@@ -96,6 +96,8 @@ def without_effect(config: Experiment, changed: set[str]) -> Iterator[tuple[set[
         unused.add("rest_lr")  # All parameters are those of vector fields.
     if kind not in ("image", "residual"):
         unused.add("conv")
+    if kind != "series":
+        unused.add("recurrent")
     constant = optimizer.cosine is None and not optimizer.milestones
     method = TABLEAUS.get(config.solver.method or "")
     for names, useless, reason in (
@@ -103,6 +105,8 @@ def without_effect(config: Experiment, changed: set[str]) -> Iterator[tuple[set[
         ({"milestones", "gamma"}, optimizer.cosine is not None, "with cosine"),
         ({"gamma"}, constant, "without milestones"),
         ({"milestones"}, optimizer.gamma == 1, "with gamma=1"),
+        ({"loss"}, settings_of(config).get("terminal") == "gradient", "with terminal=gradient"),
+        ({"rest_lr"}, "fallback_lr" in dict(optimizer.options), "with fallback_lr"),
         ({"horizon.lr", "horizon.penalty", "horizon.every"},
          config.horizon.policy == "fixed", "with --horizon-policy fixed"),
         ({"solver.rtol", "solver.atol"},
