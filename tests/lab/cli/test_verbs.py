@@ -302,7 +302,7 @@ def test_data_list_names_every_data_set(capsys, tmp_path):
     assert main(["data", "list", "gass"]) == 2
     assert "did you mean 'gas'" in capsys.readouterr().err
     assert main(["data", "fetch", "circle", "--root", str(tmp_path)]) == 0
-    assert "everything is there" in capsys.readouterr().out
+    assert "nothing to download" in capsys.readouterr().out
 
 
 def test_tensorboard_events_are_written_on_request():

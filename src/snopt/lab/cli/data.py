@@ -43,7 +43,7 @@ def data(
         raise UsageError("say what to fetch, for example: snopt data fetch mnist")
     for name in names:
         new = fetch(name, root)
-        print(f"{name}: " + (", ".join(map(str, new)) if new else "everything is there"))
+        print(f"{name}: " + (", ".join(map(str, new)) if new else "nothing to download"))
     return 0
 
 

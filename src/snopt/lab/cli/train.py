@@ -45,7 +45,7 @@ def train(
         resume: resume the run in this folder, with its own settings; without TASK.
         overwrite: delete the run in the folder, if there is one.
         settings: list the settings that --set can change, with their values, and do not train.
-        horizon_policy: how to learn the end of the integration.
+        horizon_policy: how to learn the integration time; fixed does not.
         tensorboard: also write TensorBoard events to the run folder.
         common: options of every run.
 
@@ -57,8 +57,8 @@ def train(
         chosen = (task, lr, seed, out, overwrite, settings, choices, common.set)
         if chosen != (None, None, 0, None, False, False, DEFAULT_CHOICES, ()):
             raise UsageError(
-                "--resume takes task and settings from the run folder; besides it give only "
-                "--iterations, --epochs, --until or --max-seconds"
+                "--resume takes task and settings from the run folder; it can only be combined "
+                "with --iterations, --epochs, --until, --max-seconds, --tensorboard and --quiet"
             )
         own = OwnRun.read(resume, common)
     elif task is None:
