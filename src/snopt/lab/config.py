@@ -81,7 +81,7 @@ class ModelConfig:
     base_variance: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least(self, width=1, layers=0, stacks=1)
+        at_least(self, width=1, layers=0, stacks=1, kinetic=0, jacobian=0)
 
 
 @dataclass(frozen=True)

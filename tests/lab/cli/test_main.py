@@ -122,6 +122,29 @@ def test_no_verb_prints_help_with_every_verb(capsys):
         ("train digits --optimizer adam --set betas=0.9", "2 values with commas are needed"),
         ("train digits --set model.stacks=3", "model.stacks: no effect on a model of kind 'flow'"),
         ("train spirals --set solver.horizon=2", "solver.horizon: no effect"),
+        ("train digits --set gamma=0.5", "gamma: no effect without milestones"),
+        ("train digits --set milestones=50", "milestones: no effect with gamma=1"),
+        ("train digits --set cosine=9 milestones=5 gamma=0.1", "no effect with cosine"),
+        ("train digits --set milestones=-5 gamma=0.1", "must be at least 1"),
+        ("train digits --set horizon.every=5", "no effect with --horizon-policy fixed"),
+        ("train digits --set conv=per_axis", "conv: no effect on a model of kind 'flow'"),
+        ("train circle --optimizer adam --set rest_lr=0.1", "rest_lr: no effect"),
+        ("train mnist --set model.kind=residual solver.rtol=0.1", "solver.rtol: no effect"),
+        ("train digits --set solver.method=rk4 solver.atol=0.1", "which takes fixed steps"),
+        ("train two_moons --set data.preprocessing=paper", "no effect on two_moons"),
+        ("train digits --set lr=inf", "lr is inf; it must be finite"),
+        ("train digits --set gamma=nan milestones=1", "gamma is nan"),
+        ("train digits --set loss=cross_entropy", "loss: no effect with terminal=gradient"),
+        ("train digits --set recurrent=true", "recurrent: no effect on a model of kind 'flow'"),
+        ("train spirals --set rest_lr=0.1 fallback_lr=0.2", "no effect with fallback_lr"),
+        ("train circle --set model.kinetic=-1", "kinetic is -1.0; it must be at least 0"),
+        ("train digits --until accuracy=98", "accuracy=98 cannot be reached"),
+        ("train digits --until loss=nan", "loss=nan cannot be reached"),
+        ("sweep digits --set lr=0.1", "lr is searched"),
+        ("sweep digits --set data.hold_out=false", "data.hold_out"),
+        ("train json: --iterations 3", "json: is not module:function"),
+        ("train :loads --iterations 3", ":loads is not module:function"),
+        ("train json:loads --iterations 3 --set width", "key=value"),
         ("train digits --horizon-policy newton --set horizon.every=0", "every = 0"),
         ("train spirals --scale smoke --horizon-policy newton", "no single horizon"),
         ("train two_moons --set data.name=circle", "does not fit circle"),
@@ -139,6 +162,22 @@ def test_a_wrong_command_line_is_told_on_one_screen_and_ends_with_2(
     assert says in err
     assert "Traceback" not in err
     assert len(err.splitlines()) <= SCREEN
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "circle --set data.name=two_moons model.kind=flow",  # the recipe has a hypernetwork
+        "articulary_word_recognition --optimizer adam --set cosine=300",  # instead of milestones
+        "mnist --set conv=per_axis terminal=sampled loss=cross_entropy",
+        "spirals --optimizer adam --set rest_lr=0.1",
+        "digits --set milestones=50 gamma=0.1 data.preprocessing=paper",
+        "digits --horizon-policy feedback --set horizon.every=5",
+        "digits --until accuracy=1",
+    ],
+)
+def test_settings_with_an_effect_are_accepted(words):
+    assert main(["train", *words.split(), "--settings"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_train_lists_its_settings_and_reads_them_back(capsys):
     assert listed["lr"] == "0.5"
     assert listed["betas"] == "0.9,0.999"
     assert listed["amsgrad"] == "false"
+    assert "damping" not in listed
     assert not Path("out").exists()
     again = ["train", "digits", "--optimizer", "adam", "--settings", "--set"]
     assert main([*again, *(f"{key}={value}" for key, value in listed.items())]) == 0
@@ -119,6 +120,28 @@ def test_a_task_of_ones_own_trains_and_resumes(capsys, monkeypatch):
     ]:
         assert main([*wrong.split(), "--quiet"]) in (1, 2)
         assert says in capsys.readouterr().err
+
+
+def test_a_function_and_its_record_have_one_seed(monkeypatch):
+    Path("mytask.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "mytask", raising=False)
+    for folder, given in ("a", "--seed 5"), ("b", "--set seed=5"), ("c", "--set train.seed=5"):
+        command = f"train mytask:triple --iterations 1 --quiet --out {folder} {given}"
+        assert main(command.split()) == 0
+        config = json.loads(Path(folder, "config.json").read_text())
+        assert (config["own"]["arguments"]["seed"], config["seed"]) == (5, 5)
+
+
+def test_a_function_may_need_an_argument_or_take_any(monkeypatch, capsys):
+    needs, takes = "needs = lambda lr: triple(0, lr)", "takes = lambda **any: triple(0, **any)"
+    Path("mytask.py").write_text(f"{OWN}\n{needs}\n{takes}\n")
+    monkeypatch.delitem(sys.modules, "mytask", raising=False)
+    command = "train mytask:{} --iterations 1 --quiet --out any"
+    assert main(command.format("needs").split()) == 2
+    assert "mytask:needs needs lr; give --set lr=VALUE" in capsys.readouterr().err
+    assert main([*command.format("takes").split(), "--set", "lr=0.25"]) == 0
+    config = json.loads(Path("any/config.json").read_text())
+    assert config["own"]["arguments"] == {"lr": 0.25}
 
 
 def test_train_refuses_a_folder_that_holds_a_run_and_resume_goes_on(capsys):
@@ -271,8 +294,15 @@ def test_data_list_names_every_data_set(capsys, tmp_path):
     assert "missing" in out
     assert len(out.splitlines()) == len(names()) + 1
     assert max(map(len, out.splitlines())) <= 80
+    assert main(["data", "list", "gas", "digits", "--root", str(tmp_path)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "gas",
+        "digits",
+    ]
+    assert main(["data", "list", "gass"]) == 2
+    assert "did you mean 'gas'" in capsys.readouterr().err
     assert main(["data", "fetch", "circle", "--root", str(tmp_path)]) == 0
-    assert "everything is there" in capsys.readouterr().out
+    assert "nothing to download" in capsys.readouterr().out
 
 
 def test_tensorboard_events_are_written_on_request():

@@ -11,7 +11,7 @@ from torch import nn
 from snopt.adjoint import NeuralODE
 from snopt.base.errors import UnknownName
 from snopt.lab.config import OptimizerConfig
-from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
+from snopt.lab.optimizers import OPTIMIZERS, grid, make_optimizers, make_schedulers, options
 from snopt.lab.optimizers.wrapped import MatrixMuon
 from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.run import experiment_of, run
@@ -205,3 +205,23 @@ def test_settings_that_an_optimizer_does_not_have_are_refused(name, setting):
 def test_unknown_names_are_refused():
     with pytest.raises(UnknownName, match="did you mean 'adam'"):
         make_optimizers(model(), OptimizerConfig("adan", 0.1))
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("lbfgs", {"max_iter": 4, "max_eval": 5, "history_size": 10}),
+        ("snopt_amortized", {"rule": "amortized", "averaging": 0.0, "sample": None}),
+    ],
+)
+def test_listed_options_are_those_of_the_optimizer(name, listed):
+    (made,) = make_optimizers(model(), OptimizerConfig(name, 0.01))
+    config = getattr(made, "config", None)
+    used = {**made.defaults, **vars(config), **vars(config.curvature)} if config else made.defaults
+    for option, value in listed.items():
+        assert (options(name)[option], used[option]) == (value, value)
+
+
+@pytest.mark.parametrize("name", ["snopt", "adamw"])
+def test_the_default_weight_decay_is_in_the_grid_of_a_sweep(name):
+    assert OPTIMIZERS[name].weight_decay in {point["weight_decay"] for point in grid(name)}

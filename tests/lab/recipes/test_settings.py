@@ -125,6 +125,21 @@ def test_every_listed_setting_can_be_set_to_its_own_value(optimizer):
         assert settings_of(with_settings(config, [f"{name}={text}"]))[name] == value
 
 
+def test_another_rule_of_snopt_has_its_own_rate_and_weight_decay():
+    def of(*settings):
+        found = with_settings(recipe("digits"), settings).optimizer
+        return found.lr, found.weight_decay
+
+    assert of("rule=adam") == of() == (2e-2, 0.3)
+    assert of("rule=kronecker") == (5e-3, 0.0)
+    assert of("rule=kronecker", "weight_decay=0.3") == (5e-3, 0.3)
+    assert of("lr=0.1", "rule=amortized") == (0.1, 0.0)
+    moved = with_settings(recipe("digits", "adam"), ["name=snopt", "rule=kronecker"])
+    assert moved.optimizer.lr == recipe("digits", "adam").optimizer.lr
+    with pytest.raises(UnknownName, match="setting 'rule'"):
+        with_settings(recipe("digits", "adam"), ["rule=adam"])
+
+
 def test_options_of_another_optimizer_are_refused():
     config = with_settings(recipe("digits", "adam"), ["amsgrad=true", "name=sgd"])
     with pytest.raises(ValueError, match="amsgrad: sgd does not have this setting"):

@@ -1,12 +1,20 @@
 import io
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from snopt.base.errors import UnknownName
-from snopt.lab.train import PlainProgress, RichProgress, TensorBoard, progress, train
+from snopt.lab.train import (
+    PlainProgress,
+    RichProgress,
+    RunFolderError,
+    TensorBoard,
+    progress,
+    train,
+)
 from tests.lab.train.problems import CONFIG, Moons, crash_at, interrupt_at, make_parts
 
 
@@ -60,6 +68,33 @@ def test_tensorboard_gets_the_numbers(tmp_path):
     scalars = found.Tags()["scalars"]
     assert {"train/loss", "train/horizon/0", "valid/accuracy", "test/loss"} <= set(scalars)
     assert [e.step for e in found.Scalars("train/loss")] == list(range(1, 13))
+
+
+def losses(folder):
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return [e.step for e in found.Scalars("train/loss")]
+
+
+def test_tensorboard_has_every_step_once_after_a_crash_and_after_overwriting(tmp_path):
+    run, board = tmp_path / "run", tmp_path / "board"
+    with pytest.raises(RuntimeError, match="a crash"):
+        train(
+            Moons(), make_parts("adam"), CONFIG, run, listeners=[TensorBoard(board), crash_at(11)]
+        )
+    train(Moons(), make_parts("adam"), CONFIG, run, resume=True, listeners=[TensorBoard(board)])
+    assert losses(board) == list(range(1, 13))
+    short = replace(CONFIG, iterations=3)
+    train(Moons(), make_parts("adam"), short, run, overwrite=True, listeners=[TensorBoard(board)])
+    assert losses(board) == [1, 2, 3]
+
+
+def test_tensorboard_writes_nothing_for_a_run_that_is_refused(tmp_path):
+    train(Moons(), make_parts("adam"), CONFIG, tmp_path)
+    board = tmp_path / "tensorboard"
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        train(Moons(), make_parts("adam"), CONFIG, tmp_path, listeners=[TensorBoard(board)])
+    assert not board.exists()
 
 
 def test_bar_costs_next_to_nothing_an_iteration():

@@ -12,7 +12,8 @@ from snopt.lab.recipes.run import compare as run_comparison
 from snopt.lab.recipes.run import schedule, troubles
 from snopt.lab.report import compare as compared
 from snopt.lab.report import read_runs
-from snopt.lab.report.tables import headline, summary_table
+from snopt.lab.report.tables import Marked, headline, summary_table
+from snopt.lab.table import Cell, cell_text
 
 
 def compare(
@@ -48,7 +49,8 @@ def compare(
     for comparison in compared(read_runs(run.folder for run, _ in done)):
         found = summary_table(comparison)
         # A column per optimizer.
-        header, *rows = zip(found.columns, *found.texts(), strict=True)
+        cells = [[_text(cell) for cell in row] for row in found.rows]
+        header, *rows = zip(found.columns, *cells, strict=True)
         print_table(header, rows)
         print(fill(headline(comparison), WIDTH))
     for trouble in troubles(done):
@@ -58,3 +60,15 @@ def compare(
         return 130
     print(f"report with: snopt report {out / task} -o report.html")
     return 0
+
+
+def _text(cell: Cell) -> str:
+    """Return the text of a cell, and whether it is a mean of some of the seeds only.
+
+    Example:
+        >>> _text(Marked("0.5", "2.00×, 1 of 3 seeds")), _text(Marked("0.5", "2.00×"))
+        ('0.5 (1 of 3 seeds)', '0.5')
+    """
+    notes = cell.note.split(", ") if isinstance(cell, Marked) else []
+    some = next((note for note in notes if note.endswith(" seeds")), "")
+    return f"{cell_text(cell)} ({some})" if some else cell_text(cell)

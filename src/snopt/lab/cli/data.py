@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from snopt.base.errors import unknown
 from snopt.lab.cli.options import UsageError
 from snopt.lab.cli.screen import print_table
 from snopt.lab.data import available, fetch, verify
@@ -22,14 +23,18 @@ def data(
 
     Args:
         action: what to do.
-        names: data sets to fetch or verify; default all for verify.
+        names: data sets to list, fetch or verify; default all for list and verify.
         root: folder of the data sets; default $SNOPT_DATA, or else a cache folder.
 
     Returns:
         The exit code; 1 if a checksum differs.
     """
     if action == "list":
-        rows = [[row.name, row.state, row.summary] for row in available(root)]
+        for name in names:
+            if name not in all_names():
+                raise unknown("data set", name, all_names())
+        shown = [row for row in available(root) if row.name in (names or all_names())]
+        rows = [[row.name, row.state, row.summary] for row in shown]
         print_table(["name", "on disk", "what"], rows)
         return 0
     if action == "verify":
@@ -38,7 +43,7 @@ def data(
         raise UsageError("say what to fetch, for example: snopt data fetch mnist")
     for name in names:
         new = fetch(name, root)
-        print(f"{name}: " + (", ".join(map(str, new)) if new else "everything is there"))
+        print(f"{name}: " + (", ".join(map(str, new)) if new else "nothing to download"))
     return 0
 
 

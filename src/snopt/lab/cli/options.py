@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,9 @@ from snopt.lab.optimizers import OPTIMIZERS, make_optimizers, make_schedulers
 from snopt.lab.recipes import recipe, with_settings
 from snopt.lab.recipes.build import solver_options
 from snopt.lab.recipes.run import Run, Watch
+from snopt.lab.recipes.settings import settings_of
 from snopt.lab.train import Listener, TensorBoard, progress
+from snopt.ode.tableau import TABLEAUS
 
 if TYPE_CHECKING:
     OptimizerName = str
@@ -40,18 +43,23 @@ def usage() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def check(config: Experiment) -> None:
+def check(config: Experiment, start: Experiment) -> None:
     """Refuse settings that have no effect or are not accepted, before data are read.
 
     Solver, optimizer and horizon are built for a small stand-in of the model.
+
+    Args:
+        config: the experiment.
+        start: the recipe before it was changed.
     """
-    kind = config.model.kind
-    changed = {f.name for f in fields(ModelConfig) if getattr(config.model, f.name) != f.default}
-    ignored = [f"model.{name}" for name in changed - {"kind", *USED.get(kind, changed)}]
-    if kind == "series" and config.solver.horizon != SolverConfig.horizon:
-        ignored.append("solver.horizon")
-    if ignored:
-        raise UsageError(f"{', '.join(sorted(ignored))}: no effect on a model of kind {kind!r}")
+    for names, reason in without_effect(config, changes(config, start)):
+        raise UsageError(f"{', '.join(sorted(names))}: no effect {reason}")
+    optimizer = config.optimizer
+    for name in ("lr", "weight_decay", "gamma"):
+        if not math.isfinite(value := getattr(optimizer, name)):
+            raise UsageError(f"{name} is {value}; it must be finite.")
+    if any(iteration < 1 for iteration in optimizer.milestones):
+        raise UsageError(f"milestones are {optimizer.milestones}; they must be at least 1.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         block = NeuralODE(nn.Linear(2, 2), **solver_options(config.solver))
@@ -62,6 +70,56 @@ def check(config: Experiment) -> None:
             HorizonOptimizer(block, **asdict(config.horizon))
 
 
+def changes(config: Experiment, start: Experiment) -> set[str]:
+    """Return the names of the settings that differ.
+
+    Example:
+        >>> changes(recipe("digits", "adam"), recipe("digits", "sgd")) >= {"name", "lr"}
+        True
+    """
+    before = settings_of(start)
+    return {name for name, value in settings_of(config).items() if value != before.get(name, value)}
+
+
+def without_effect(config: Experiment, changed: set[str]) -> Iterator[tuple[set[str], str]]:
+    """Yield changed settings that do nothing, each with the reason."""
+    kind, optimizer = config.model.kind, config.optimizer
+    model = {f"model.{f.name}" for f in fields(ModelConfig) if f.name != "kind"}
+    solver = {f"solver.{f.name}" for f in fields(SolverConfig)}
+    used = {f"model.{name}" for name in USED[kind]} if kind in USED else model
+    unused = model - used
+    if kind == "series":
+        unused.add("solver.horizon")
+    elif kind == "residual":
+        unused |= solver
+    elif kind == "density":
+        unused.add("rest_lr")  # All parameters are those of vector fields.
+    if kind not in ("image", "residual"):
+        unused.add("conv")
+    if kind != "series":
+        unused.add("recurrent")
+    constant = optimizer.cosine is None and not optimizer.milestones
+    method = TABLEAUS.get(config.solver.method or "")
+    for names, useless, reason in (
+        (unused, True, f"on a model of kind {kind!r}"),
+        ({"milestones", "gamma"}, optimizer.cosine is not None, "with cosine"),
+        ({"gamma"}, constant, "without milestones"),
+        ({"milestones"}, optimizer.gamma == 1, "with gamma=1"),
+        ({"loss"}, settings_of(config).get("terminal") == "gradient", "with terminal=gradient"),
+        ({"rest_lr"}, "fallback_lr" in dict(optimizer.options), "with fallback_lr"),
+        ({"horizon.lr", "horizon.penalty", "horizon.every"},
+         config.horizon.policy == "fixed", "with --horizon-policy fixed"),
+        ({"solver.rtol", "solver.atol"},
+         method is not None and not method.adaptive,
+         f"on method {config.solver.method!r}, which takes fixed steps"),
+        ({"data.preprocessing"}, config.data.name in ONE_WAY, f"on {config.data.name}"),
+    ):  # fmt: skip
+        if useless and names & changed:
+            yield names & changed, reason
+
+
+ONE_WAY = ("circle", "two_moons", "spirals")
+"""Data sets that are prepared in the same way under every ``data.preprocessing``."""
 USED = {"image": {"width"}, "residual": {"width"}, "series": {"width"}, "flow": {"width", "layers"}}
 """Settings that each kind of model has; a density has all of them."""
 
@@ -106,9 +164,9 @@ class RunOptions:
                 train=replace(config.train, seed=seed),
                 horizon=replace(config.horizon, policy=horizon),
             )
-            config = self.limited(with_settings(config, self.set))
-            check(config)
-            return config
+            changed = self.limited(with_settings(config, self.set))
+            check(changed, config)
+            return changed
 
     def limited(self, config: Experiment) -> Experiment:
         """Change when an experiment ends."""
@@ -116,6 +174,12 @@ class RunOptions:
             train = replace(config.train, **self.limits())
             if train.until is not None and train.until[0] not in (config.metric, "loss"):
                 raise unknown(f"metric of {config.task}", train.until[0], [config.metric, "loss"])
+            name, target = train.until or ("", 0.0)
+            if math.isnan(target) or (name == "accuracy" and not 0 <= target <= 1):
+                raise UsageError(
+                    f"{name}={target:g} cannot be reached; an accuracy is between 0 and 1, for "
+                    "example accuracy=0.98"
+                )
             return replace(config, train=train)
 
     def limits(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from snopt.base.errors import unknown
 from snopt.lab.cli.options import RunOptions, UsageError, usage
-from snopt.lab.recipes.settings import from_dict, like, parsed
+from snopt.lab.recipes.settings import from_dict, like, no_setting, parsed
 from snopt.lab.train import Outcome, Parts, RunFolderError, TrainConfig, train
 from snopt.lab.train.folder import read_config
 
@@ -39,19 +39,36 @@ class OwnRun:
         """
         with usage():
             signature = inspect.signature(_function(name)).parameters
+            takes = {key for key, each in signature.items() if each.kind not in VARIABLE}
+            anything = any(
+                each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.values()
+            )
             known = {f"train.{key}": hint for key, hint in get_type_hints(TrainConfig).items()}
-            arguments: dict[str, Any] = {"seed": seed} if "seed" in signature else {}
+            arguments: dict[str, Any] = {}
             length: dict[str, Any] = {"seed": seed}
             for setting in [*options.set, *(() if lr is None else (f"lr={lr}",))]:
-                key, _, text = setting.partition("=")
-                if key in known:
+                key, equals, text = setting.partition("=")
+                if not equals:
+                    raise no_setting(setting)
+                if key in ("seed", "train.seed"):
+                    length["seed"] = parsed(int, text, key)
+                elif key in known:
                     length[key.removeprefix("train.")] = parsed(known[key], text, key)
-                elif key in signature:
-                    default = signature[key].default
+                elif key in takes or anything:
+                    default = signature[key].default if key in takes else None
                     plain = None if default is inspect.Parameter.empty else default
                     arguments[key] = like(plain, text, key)
                 else:
-                    raise unknown("setting", key, [*signature, *known])
+                    raise unknown("setting", key, [*takes, *known])
+            if "seed" in takes:
+                arguments["seed"] = length["seed"]
+            missing = [
+                key
+                for key in takes - set(arguments)
+                if signature[key].default is inspect.Parameter.empty
+            ]
+            if missing:
+                raise UsageError(f"{name} needs {missing[0]}; give --set {missing[0]}=VALUE")
             return cls(name, arguments, TrainConfig(**{**length, **options.limits()}))
 
     @classmethod
@@ -98,9 +115,15 @@ class OwnRun:
         )
 
 
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""Kinds of parameters that take any number of arguments."""
+
+
 def _function(name: str) -> Any:
     """Import ``module:function``, also from the working folder."""
     module, _, attribute = name.partition(":")
+    if not (module and attribute):
+        raise UsageError(f"{name} is not module:function")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

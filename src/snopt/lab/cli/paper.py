@@ -38,7 +38,7 @@ def paper(
         items: ids or labels, for example accu or table:accu; `list` shows all with their state,
             `all` runs all, `page` writes one page with all results so far; `save` packs finished
             records into one file, and `restore` unpacks them, to continue on another machine;
-            `renew` keeps records of other code whose first losses this code gets again.
+            `renew` keeps records of other code if this code reproduces their first losses.
         scale: full: the paper's set-up, for a GPU; cpu: smaller, hours on two cores; smoke:
             seconds.
         tasks: use these data sets only.

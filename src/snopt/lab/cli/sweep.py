@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, usage
+from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError, usage
 from snopt.lab.cli.screen import print_table
 from snopt.lab.config import TaskName
 from snopt.lab.recipes.run import Run
@@ -53,7 +53,15 @@ def sweep(
     Returns:
         The exit code.
     """
+    chosen = {
+        setting.partition("=")[0].strip().removeprefix("optimizer.") for setting in common.set
+    }
+    for name in ("lr", "weight_decay"):
+        if name in chosen:
+            raise UsageError(f"{name} is searched; remove it from --set")
     base = common.experiment(task, optimizer, seed)
+    if "data.hold_out" in chosen and not base.data.hold_out:
+        raise UsageError("data.hold_out=false: a sweep needs validation examples; remove it")
     folder = out or Path("out") / "sweep" / f"{task}-{optimizer}"
     with usage():
         config = SweepConfig(base, folder, search, trials, storage, heartbeat)

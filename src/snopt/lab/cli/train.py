@@ -10,7 +10,9 @@ from typing import Any
 
 from snopt.lab.cli.options import DEFAULTS, OptimizerName, RunOptions, UsageError
 from snopt.lab.cli.own import OwnRun
-from snopt.lab.config import HorizonPolicy, TaskName
+from snopt.lab.config import Experiment, HorizonPolicy, TaskName
+from snopt.lab.optimizers import find
+from snopt.lab.optimizers.registry import SETTINGS
 from snopt.lab.recipes import experiment_of, run
 from snopt.lab.recipes.settings import settings_of
 from snopt.lab.table import number_text
@@ -43,7 +45,7 @@ def train(
         resume: resume the run in this folder, with its own settings; without TASK.
         overwrite: delete the run in the folder, if there is one.
         settings: list the settings that --set can change, with their values, and do not train.
-        horizon_policy: how to learn the end of the integration.
+        horizon_policy: how to learn the integration time; fixed does not.
         tensorboard: also write TensorBoard events to the run folder.
         common: options of every run.
 
@@ -55,8 +57,8 @@ def train(
         chosen = (task, lr, seed, out, overwrite, settings, choices, common.set)
         if chosen != (None, None, 0, None, False, False, DEFAULT_CHOICES, ()):
             raise UsageError(
-                "--resume takes task and settings from the run folder; besides it give only "
-                "--iterations, --epochs, --until or --max-seconds"
+                "--resume takes task and settings from the run folder; it can only be combined "
+                "with --iterations, --epochs, --until, --max-seconds, --tensorboard and --quiet"
             )
         own = OwnRun.read(resume, common)
     elif task is None:
@@ -81,8 +83,7 @@ def train(
         name = f"{config.optimizer.name}-seed{config.train.seed}"
         folder = out or Path("out") / config.task / name
     if settings:
-        for key, value in settings_of(config).items():
-            print(f"{key:<24} {setting_text(value)}")
+        print_settings(config)
         return 0
     listeners = common.listeners(folder, tensorboard=tensorboard)
     return _conclude(run(config, folder, listeners=listeners, **how), config.metric, common)
@@ -90,6 +91,14 @@ def train(
 
 DEFAULT_CHOICES = ("snopt", "fixed", "cpu")
 """Default optimizer, horizon policy and scale."""
+
+
+def print_settings(config: Experiment) -> None:
+    """Print the settings that ``--set`` accepts, with their values."""
+    unused = set(SETTINGS) - set(find(config.optimizer.name).settings)
+    for key, value in settings_of(config).items():
+        if key not in unused:
+            print(f"{key:<24} {setting_text(value)}")
 
 
 def setting_text(value: Any) -> str:

@@ -7,8 +7,8 @@ Optimizers beyond the paper use Adam's rates if their steps scale like Adam's, a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
@@ -35,6 +35,8 @@ Params: TypeAlias = list[nn.Parameter]
 Build: TypeAlias = Callable[[nn.Module, Params, OptimizerConfig], list[Optimizer]]
 
 WEIGHT_DECAYS = (0.0, 1e-4, 1e-3)
+# Of optimizers whose weight decay is not added to the gradient.
+_DECOUPLED = (0.0, 1e-2, 1e-1)
 _LOW = (1e-4, 3e-4, 5e-4, 7e-4, 1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2)
 _HIGH = (1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2, 7e-2, 1e-1, 3e-1, 5e-1)
 # Fractions of a Newton step, up to a whole one.
@@ -56,8 +58,10 @@ class Entry:
         weight_decay: weight decay of the recipes.
         rates: learning rates of a sweep.
         few_rates: learning rates of a short search.
+        decays: weight decays of a sweep.
         settings: the optional settings of :class:`OptimizerConfig` that it supports.
         makers: constructors that take its other settings; see :func:`options`.
+        defaults: values of these settings that differ from the constructors' own.
         package: required package beyond torch.
     """
 
@@ -68,8 +72,10 @@ class Entry:
     weight_decay: float = 0.0
     rates: tuple[float, ...] = _LOW
     few_rates: tuple[float, ...] = _FEW_LOW
+    decays: tuple[float, ...] = WEIGHT_DECAYS
     settings: tuple[str, ...] = ("weight_decay",)
     makers: tuple[Callable[..., Any], ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     package: str | None = None
 
     @property
@@ -90,23 +96,20 @@ def _snopt(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Op
     curvature = _given(conv=config.conv)
     names = ("momentum", "damping", "refresh_every", "refresh_first")
     settings = _given(**{name: getattr(config, name) for name in names})
-    if config.name == "snopt_amortized":
-        settings["rule"] = "amortized"
-        # In Algorithm 2 each refresh replaces the previous factors, and uses the whole batch.
-        curvature |= {"averaging": 0.0, "sample": None}
     if config.nodes is not None:
         curvature["quadrature"] = UniformGrid(config.nodes)
     if config.rest_lr is not None:
         settings |= {"scope": "ode", "fallback_lr": config.rest_lr}
-    for name, value in config.options:
+    for name, value in {**find(config.name).defaults, **dict(config.options)}.items():
         (curvature if name in _plain_arguments(KroneckerOptions) else settings)[name] = value
     options = KroneckerOptions(**curvature)
     decay = config.weight_decay
     return [SNOpt(model, lr=config.lr, weight_decay=decay, curvature=options, **settings)]
 
 
-def _torch(maker: Callable[..., Optimizer], **defaults: Any) -> Build:
+def _torch(maker: Callable[..., Optimizer], **own: Any) -> Build:
     def build(model: nn.Module, params: Params, config: OptimizerConfig) -> list[Optimizer]:
+        defaults = {**own, **find(config.name).defaults}
         settings = {**defaults, **_given(momentum=config.momentum), **dict(config.options)}
         if "weight_decay" in inspect.signature(maker).parameters:
             settings["weight_decay"] = config.weight_decay
@@ -159,17 +162,21 @@ OPTIMIZERS: dict[str, Entry] = {
     "snopt": Entry(
         "SNOpt (default)", _snopt, lr=RULE_DEFAULTS["adam"]["lr"],
         small_lr=RULE_DEFAULTS["adam"]["lr"], weight_decay=RULE_DEFAULTS["adam"]["weight_decay"],
-        settings=SETTINGS, makers=(SNOpt, KroneckerOptions),
+        decays=(0.0, 0.1, RULE_DEFAULTS["adam"]["weight_decay"]), settings=SETTINGS,
+        makers=(SNOpt, KroneckerOptions),
     ),
     "snopt_amortized": Entry(
         "SNOpt (paper's)", _snopt, lr=1e-2, rates=_HIGH, few_rates=_FEW_HIGH,
         settings=SETTINGS, makers=(SNOpt, KroneckerOptions),
+        # In Algorithm 2 each refresh replaces the previous factors, and uses the whole batch.
+        defaults={"rule": "amortized", "averaging": 0.0, "sample": None},
     ),
     "adam": Entry("Adam", _torch(torch.optim.Adam), makers=(torch.optim.Adam,)),
     "adamw": Entry(
         "AdamW",
         _torch(torch.optim.AdamW),
         weight_decay=1e-2,  # torch's default; without weight decay it is Adam
+        decays=_DECOUPLED,
         makers=(torch.optim.AdamW,),
     ),
     "sgd": Entry(
@@ -177,16 +184,17 @@ OPTIMIZERS: dict[str, Entry] = {
         few_rates=_FEW_HIGH, settings=("weight_decay", "momentum"), makers=(torch.optim.SGD,),
     ),
     "muon": Entry(
-        "Muon", _muon, lr=0.02, small_lr=0.03, rates=_HIGH, few_rates=_FEW_HIGH,
+        "Muon", _muon, lr=0.02, small_lr=0.03, rates=_HIGH, few_rates=_FEW_HIGH, decays=_DECOUPLED,
         settings=("weight_decay", "momentum"),
     ),
     "soap": Entry("SOAP", _soap, lr=5e-3, small_lr=0.02, package="pytorch_optimizer"),
     "lbfgs": Entry(
         "LBFGS",
-        # Five evaluations per step: what the paper's times of LBFGS relative to SNOpt amount to.
-        _torch(torch.optim.LBFGS, max_iter=4, max_eval=5, history_size=10),
+        _torch(torch.optim.LBFGS),
         lr=0.1, small_lr=0.03, rates=_HIGH, few_rates=_FEW_NEWTON, settings=(),
         makers=(torch.optim.LBFGS,),
+        # Five evaluations per step: what the paper's times of LBFGS relative to SNOpt amount to.
+        defaults={"max_iter": 4, "max_eval": 5, "history_size": 10},
     ),
     "recursive": Entry(
         "recursive adjoint", _recursive, lr=1.0, small_lr=1.0, rates=_NEWTON,
@@ -234,7 +242,7 @@ def grid(optimizer: str) -> list[dict[str, float]]:
         (33, {'lr': 0.0001, 'weight_decay': 0.0001})
     """
     entry = find(optimizer)
-    decays = WEIGHT_DECAYS if "weight_decay" in entry.settings else (0.0,)
+    decays = entry.decays if "weight_decay" in entry.settings else (0.0,)
     return [{"lr": lr, "weight_decay": decay} for lr, decay in product(entry.rates, decays)]
 
 
@@ -295,6 +303,7 @@ def options(optimizer: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for maker in find(optimizer).makers:
         found |= _plain_arguments(maker)
+    found |= find(optimizer).defaults
     own = {field.name for field in fields(OptimizerConfig)}
     return {name: value for name, value in found.items() if name not in own}
 

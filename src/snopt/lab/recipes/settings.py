@@ -10,8 +10,9 @@ from dataclasses import is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from snopt.base.errors import unknown
-from snopt.lab.config import Experiment
+from snopt.lab.config import Experiment, OptimizerConfig
 from snopt.lab.optimizers import options
+from snopt.optim.config import RULE_DEFAULTS
 
 Frozen = TypeVar("Frozen")
 
@@ -65,12 +66,37 @@ def with_settings(config: Experiment, settings: Iterable[str]) -> Experiment:
         ...
         snopt.base.errors.UnknownName: unknown setting 'model.widht'; did you mean ...
     """
+    start, given = config.optimizer, set()
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise ValueError(f"{setting!r} is not a setting; write key=value, for example lr=0.01")
+            raise no_setting(setting)
+        given.add(key.strip().removeprefix("optimizer."))
         config = _changed(config, key.strip(), text.strip())
-    return config
+    return replace(config, optimizer=_suiting_the_rule(config.optimizer, start, given))
+
+
+def _suiting_the_rule(
+    optimizer: OptimizerConfig, start: OptimizerConfig, given: set[str]
+) -> OptimizerConfig:
+    """Replace the defaults of one rule of SNOpt by those of another that was set."""
+    if "rule" not in given:
+        return optimizer
+    before = RULE_DEFAULTS.get(options(start.name).get("rule", ""))
+    after = RULE_DEFAULTS.get(dict(optimizer.options)["rule"])
+    if before is None or after is None:  # An unknown rule is reported when SNOpt is made.
+        return optimizer
+    other: dict[str, Any] = {
+        name: after[name]
+        for name in ("lr", "weight_decay")
+        if name not in given and getattr(start, name) == before[name]
+    }
+    return replace(optimizer, **other)
+
+
+def no_setting(text: str) -> ValueError:
+    """Return the error for a setting without a value."""
+    return ValueError(f"{text!r} is not a setting; write key=value, for example lr=0.01")
 
 
 def settings_of(config: Experiment) -> dict[str, Any]:

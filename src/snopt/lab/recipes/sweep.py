@@ -80,7 +80,19 @@ class SweepConfig:
         """Return the points to try; the sampler chooses an empty one."""
         if self.search == "tpe":
             return [{} for _ in range(self.trials or 30)]
-        return grid(self.base.optimizer.name)[: self.trials]
+        points = grid(self.base.optimizer.name)
+        return [points[i] for i in spread(len(points))][: self.trials]
+
+
+def spread(count: int) -> list[int]:
+    """Return the numbers below ``count`` in an order whose beginnings cover the whole range.
+
+    Example:
+        >>> spread(9)
+        [0, 8, 4, 2, 6, 1, 5, 3, 7]
+    """
+    bits = count.bit_length()
+    return sorted(range(count), key=lambda i: f"{i:0{bits}b}"[::-1])
 
 
 def open_study(config: SweepConfig) -> Study:

@@ -252,15 +252,27 @@ class CSV(_Logger):
 class TensorBoard(_Logger):
     """Write the numbers of all records as TensorBoard events.
 
+    TensorBoard shows every step once, also after a run was resumed or overwritten: earlier events
+    that a run writes again are hidden.
+
     Args:
         folder: where to write, for example ``tensorboard`` in the run folder.
     """
 
     def __init__(self, folder: str | Path) -> None:
         _package("tensorboard", "tensorboard")
-        from torch.utils.tensorboard import SummaryWriter
+        self.folder = Path(folder)
+        self._writer: Any = None
 
-        self._writer = SummaryWriter(str(folder))
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """Open the writer at the start; write the numbers of a step or an evaluation."""
+        if record["kind"] == "start":
+            from torch.utils.tensorboard import SummaryWriter
+
+            resumed_from = record["resumed_from"]
+            first = 0 if resumed_from is None else resumed_from + 1
+            self._writer = SummaryWriter(str(self.folder), purge_step=first)
+        super().on_record(record)
 
     def _log(self, found: dict[str, float], iteration: int) -> None:
         for name, value in found.items():
@@ -268,7 +280,8 @@ class TensorBoard(_Logger):
 
     def on_end(self, outcome: Outcome | None) -> None:
         """Close the writer."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 class WandB(_Logger):
