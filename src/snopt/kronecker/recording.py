@@ -23,6 +23,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from snopt.adjoint.observer import NodeObserver
 from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
+from snopt.base.transforms import transforming
 from snopt.kronecker.calls import (
     Arguments,
     Gradients,
@@ -169,6 +170,9 @@ class Recording:
             weight: quadrature weight.
         """
         if not self.listening or all(g is None for g in gradients):
+            return
+        if not any(g.numel() for g in gradients if g is not None):
+            self.miss(name, "called with empty batches only")
             return
         # Autocast is active in the backward pass of a solve and would round the factors.
         device = next(g.device.type for g in gradients if g is not None)
@@ -334,7 +338,7 @@ class _BlockHook(Inert):
 
     @uncompiled
     def __call__(self, block: Block, args: Any) -> None:
-        if block.training and torch.is_grad_enabled():
+        if block.training and torch.is_grad_enabled() and not transforming():
             leave(block, self.observer)
             if self.path.takes_solve():
                 join(block, self.observer)

@@ -69,6 +69,17 @@ class ModelWatch:
         self.names = {id(p): name for name, p in model.named_parameters()}
         self.kinds: list[tuple[torch.dtype, torch.device]] | None = None
 
+    def refuse_sparse(self, params: Iterable[Tensor]) -> None:
+        """Raise RuntimeError if a gradient is sparse; the rules need every entry."""
+        for param in params:
+            if param.grad is not None and param.grad.layout != torch.strided:
+                name = self.names.get(id(param))
+                raise RuntimeError(
+                    f"the gradient of {name!r} is sparse, which SNOpt does not support; create the "
+                    "layer with sparse=False, or train it with torch.optim.SparseAdam and pass the "
+                    "other parameters: SNOpt(model, params=...)"
+                )
+
     def check(self) -> None:
         """Raise an error if parameters were replaced, added, removed, cast or moved.
 
