@@ -154,6 +154,7 @@ def move_(
     for param, state in zip(params, states, strict=True):
         if "fast" not in state:
             state["fast"] = param.detach().clone()
+        _place_(param, state, momentum)
     rates = [share_and_lr(state, lr) for state in states]
     for batch in alike(params, rates):
         share, rate = rates[batch[0]]
@@ -161,6 +162,17 @@ def move_(
         ds = cautious_decay([directions[i] for i in batch], ys, weight_decay)
         zs = [states[i]["fast"] for i in batch]
         averaged_step_(ys, zs, ds, lr=rate, momentum=momentum, share=share)
+
+
+def _place_(param: Tensor, state: dict[str, Any], momentum: float) -> None:
+    """Move y between the same z and x as before if a scheduler has changed β.
+
+    y ← z + β / β_old (y - z). After β_old = 0, y is z, and x is not known; it restarts at y.
+    """
+    old = state.get("momentum_y", momentum)
+    state["momentum_y"] = momentum
+    if old and momentum != old:
+        param.lerp_(state["fast"], 1 - momentum / old)
 
 
 def forget_average(param: Tensor, state: dict[str, Any]) -> None:
@@ -181,14 +193,14 @@ def show_averages(groups: Iterable[Mapping[str, Any]], states: Mapping[Tensor, A
         x = y - (1 - β) / β (z - y)
 
     Args:
-        groups: parameter groups. With ``momentum`` β = 0, y is z, and x is not known: such a group
-            does not change.
+        groups: parameter groups. β is the ``momentum`` of their latest step. With β = 0, y is z,
+            and x is not known: such a parameter does not change.
         states: the state of each parameter.
     """
     for group in groups:
-        beta = group["momentum"]
         for param in group["params"]:
             state = states.get(param, {})
+            beta = state.get("momentum_y", group["momentum"])
             if beta and "fast" in state and "point" not in state:
                 state["point"] = param.detach().clone()
                 param.lerp_(state["fast"], 1 - 1 / beta)
