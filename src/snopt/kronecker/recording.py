@@ -52,6 +52,7 @@ class PathObserver(NodeObserver, Protocol):
 
     layers: dict[str, nn.Module]
     solve_weight: float
+    nested: bool
 
 
 class Recording:
@@ -73,6 +74,7 @@ class Recording:
         dropped: calls of a layer that were skipped because they were not finite.
         missed: for each layer with a call that did not count, the reason.
         observed: layers of vector fields that were evaluated at a node.
+        outer: weight of the node at which an inner solve is being recorded, or None.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Recording:
         self.dropped = 0
         self.missed: dict[str, str] = {}
         self.observed: set[str] = set()
+        self.outer: float | None = None
         self._slots, self._sizes, self._options, self._seed = slots, sizes, options, seed
         self._slot_of = {user: key for key, slot in slots.items() for user in slot.users}
         self._modules = {name: model.get_submodule(name) for name, _ in self._slot_of}
@@ -124,7 +127,7 @@ class Recording:
 
     def path_of(self, observer: PathObserver) -> PathSample | None:
         """Return which solves and nodes of an observer's field are used; None for all."""
-        if self._options.sample is None:
+        if self._options.sample is None or observer.nested:
             return None
         name = next(iter(observer.layers), "")
         if name not in self.paths:
@@ -270,13 +273,22 @@ class Recording:
     def _current(self) -> IterationSums:
         """Return the sums of the running backward pass; see the module's docstring."""
         task = torch._C._current_graph_task_id()
-        if task != self._task:
+        if task != self._task and self.outer is None:  # inner solves belong to the running pass
             self._task = task
             params = [p for slot in self._slots.values() for p in slot.view.parameters]
             if not any(p.grad is not None and bool(p.grad.any()) for p in params):
                 self.sums = IterationSums.of(self._slots)
             self.sums.rows.append(0)
         return self.sums
+
+    @contextmanager
+    def inside(self, weight: float) -> Iterator[None]:
+        """Record solves inside a vector field, as parts of a node with this weight."""
+        before, self.outer = self.outer, weight
+        try:
+            yield
+        finally:
+            self.outer = before
 
     # ------------------------------------------------------------------ terminal factors
 
