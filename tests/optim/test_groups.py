@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
+from snopt import KroneckerOptions, PerStep, UniformGrid
 from snopt.optim import SNOpt
 
 
@@ -85,3 +86,23 @@ def test_the_average_does_not_depend_on_a_momentum_that_a_scheduler_changes():
         steady, cycled = averages(False), averages(True)
     for x, y in zip(steady, cycled, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: SNOpt(model_with_norm(), lr=float("inf")), ValueError, "lr=inf must be finite"),
+        (lambda: SNOpt(model_with_norm(), lr="x"), TypeError, "lr='x' must be a number"),
+        (lambda: SNOpt(model_with_norm(), refresh_every=2.5), ValueError, "refresh_every=2.5 must"),
+        (lambda: SNOpt(model_with_norm(), curvature={}), TypeError, "curvature={} must be"),
+        (lambda: SNOpt(model_with_norm(), fields=[3]), TypeError, "fields contains 3, which is"),
+        (lambda: KroneckerOptions(quadrature="fine"), TypeError, "quadrature='fine' is not"),
+        (lambda: KroneckerOptions(sample=2.5), ValueError, "sample=2.5 must be .*, or None"),
+        (lambda: KroneckerOptions(max_size=0), ValueError, "max_size=0 must be a whole number"),
+        (lambda: PerStep(0), ValueError, "nodes=0 must be a whole number"),
+        (lambda: UniformGrid(1.5), ValueError, r"n=1\.5 must be a whole number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        make()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, get_args
 
-from torch import nn
+from torch import Tensor, nn
 
-from snopt.base.errors import unknown
+from snopt.base.errors import check_count, unknown
 from snopt.kronecker import KroneckerOptions
 from snopt.optim.coverage import Scope
 from snopt.optim.guard import OnDivergence
@@ -61,8 +63,12 @@ class Config:
             if getattr(self, name) not in get_args(kind):
                 raise unknown(name, getattr(self, name), get_args(kind))
         for name in ("refresh_every", "refresh_first"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1 iteration")
+            check_count(name, getattr(self, name), " iteration")
+        if not isinstance(self.curvature, KroneckerOptions):
+            raise TypeError(
+                f"curvature={self.curvature!r} must be snopt.KroneckerOptions(...), not a "
+                f"{type(self.curvature).__name__}"
+            )
 
 
 def check_arguments(model: object, params: object) -> None:
@@ -156,8 +162,13 @@ def checked_group(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, 
 def _check_values(values: dict[str, Any]) -> None:
     """Raise ValueError for values of a group that are out of range."""
     for name in RULE_DEFAULTS["adam"].keys() & values.keys():
-        if not values[name] >= 0:
-            raise ValueError(f"{name}={values[name]} must not be negative")
+        value: Any = values[name]
+        if not isinstance(value, (Real, Tensor)):
+            raise TypeError(f"{name}={value!r} must be a number, not a {type(value).__name__}")
+        if not float(value) >= 0:
+            raise ValueError(f"{name}={value} must not be negative")
+        if not float(value) < math.inf:
+            raise ValueError(f"{name}={value} must be finite")
     for name in ("momentum", "decay"):
         if name in values and not values[name] < 1:
             raise ValueError(f"{name}={values[name]} must be below 1, or old values never decay")

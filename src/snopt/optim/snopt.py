@@ -126,8 +126,8 @@ class SNOpt(torch.optim.Optimizer):
     ) -> None:
         check_arguments(model, params)
         self.config = Config(
-            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(),
-            on_divergence,
+            rule, refresh_every, refresh_first, scope,
+            KroneckerOptions() if curvature is None else curvature, on_divergence,
         )  # fmt: skip
         self.model = unwrapped(model)
         self.fields = field_list(self.model, fields)

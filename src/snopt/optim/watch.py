@@ -26,6 +26,8 @@ def field_list(model: nn.Module, fields: nn.Module | Iterable[nn.Module]) -> lis
     found = [fields] if isinstance(fields, nn.Module) else list(fields)
     known = {id(p) for p in model.parameters()}
     for field in found:
+        if not isinstance(field, nn.Module):
+            raise TypeError(f"fields contains {field!r}, which is not a module; pass vector fields")
         if any(id(p) not in known for p in field.parameters()):
             raise ValueError(
                 f"fields contains a {type(field).__name__} with parameters that are not in the "
