@@ -80,5 +80,5 @@ def check_count(name: str, value: Any, unit: str = "") -> None:
         ...
         ValueError: nodes=0 must be a whole number, at least 1
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
+    if value is True or not isinstance(value, Integral) or int(value) < 1:
         raise ValueError(f"{name}={value!r} must be a whole number, at least 1{unit}")
