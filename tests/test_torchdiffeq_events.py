@@ -222,3 +222,42 @@ def test_an_event_that_the_path_does_not_cross_has_no_derivative():
     assert t.item() == pytest.approx(-math.log(2.5 / 4), abs=1e-6)
     with pytest.raises(GradientError, match="fixed time"):
         t.backward()
+
+
+@pytest.mark.parametrize("method", ["euler", "rk4"])
+def test_fixed_steps_find_an_event_backward_in_time(method):
+    def field(t, x):
+        return torch.stack([x[1], -x[0]])
+
+    def search(lib):
+        start = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        return lib.odeint_event(
+            field, start, torch.tensor(0.0, dtype=torch.float64), event_fn=lambda t, x: x[0] - 0.3,
+            odeint_interface=lib.odeint, method=method, options={"step_size": 0.01},
+            reverse_time=True, atol=1e-8,
+        )  # fmt: skip
+
+    t, path = search(snopt)
+    theirs, their_path = search(torchdiffeq)
+    assert t < 0
+    torch.testing.assert_close(t, theirs, rtol=0, atol=1e-6)
+    torch.testing.assert_close(path, their_path, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_numbers_as_times_have_the_precision_of_the_state(grad):
+    x0 = torch.zeros(1, dtype=torch.float64, requires_grad=grad)
+    kwargs = {"event_fn": lambda t, x: x[0] - 1.1, "rtol": 1e-12, "atol": 1e-12}
+
+    def field(t, x):
+        return torch.ones_like(x)
+
+    for t, path in (
+        snopt.odeint_event(field, x0, 0.1, **kwargs),
+        snopt.odeint(field, x0, [0.1, 9.0], **kwargs),
+    ):
+        assert t.dtype == torch.float64
+        assert abs(t.item() - 1.2) < 1e-10
+        assert abs(path[-1].item() - 1.1) < 1e-10
+    half = snopt.odeint_event(field, x0.detach().float(), 0, event_fn=kwargs["event_fn"])[0]
+    assert half.dtype == torch.float32

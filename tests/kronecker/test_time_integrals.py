@@ -338,3 +338,62 @@ def test_a_recorder_that_is_gone_leaves_the_model_clean():
     del recorder
     assert block.observer is None
     assert not block._forward_hooks
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, t, x):
+        return torch.tanh(self.layer(x))
+
+
+class Outer(nn.Module):
+    """A field that solves another one: by Euler steps of a block, or written out."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block, self.inner, self.last = block, Inner(), nn.Linear(2, 2)
+        solver = {"method": "euler", "options": {"step_size": 0.5}}
+        self.solve = snopt.NeuralODE(self.inner, 1.0, **solver) if block else None
+
+    def forward(self, t, x):
+        if self.block:
+            return self.last(self.solve(x))
+        for _ in range(2):
+            x = x + 0.5 * self.inner(t, x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("sample", [None, 8])
+@pytest.mark.parametrize("outer", ["checkpoint", "direct", "backsolve"])
+def test_a_solve_inside_a_field_has_factors(outer, sample):
+    """A solve by two Euler steps has the factors of the two steps written out."""
+
+    def factors(block):
+        torch.manual_seed(0)
+        field = Outer(block).double()
+        solver = {"method": "rk4", "options": {"step_size": 0.25}, "adjoint": outer}
+        model = nn.Sequential(snopt.NeuralODE(field, 1.0, **solver))
+        options = snopt.KroneckerOptions(sample=sample, quadrature=snopt.PerStep(3))
+        optimizer = snopt.SNOpt(model, curvature=options)
+        x = torch.randn(16, 2, dtype=torch.float64)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.next_refresh = 0
+        return optimizer.factors
+
+    solved, written = factors(True), factors(False)
+    names = ["0.field.inner.layer", "0.field.last"]
+    assert sorted(solved) == sorted(written) == names
+    torch.testing.assert_close(solved[names[1]].A, written[names[1]].A, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(solved[names[1]].B, written[names[1]].B, rtol=1e-6, atol=1e-9)
+    # The inner layer: an integral over both times, so equal up to its scale and the inner nodes.
+    for a, b in (
+        (solved[names[0]].A, written[names[0]].A),
+        (solved[names[0]].B, written[names[0]].B),
+    ):
+        torch.testing.assert_close(a / a.trace(), b / b.trace(), rtol=0, atol=0.1)

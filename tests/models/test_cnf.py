@@ -346,3 +346,40 @@ def test_what_makes_no_sense_is_refused():
         CNF(2, (64, 64), hypernetwork=True)
     with pytest.raises(ValueError, match=r"expected \(batch, 2\)"):
         bent_flow().log_prob(points(3, 4))
+
+
+def test_fixed_steps_can_be_chosen():
+    torch.manual_seed(0)
+    flow = CNF(2, (8,), method="rk4", options={"step_size": 0.05})
+    fine = CNF(2, (8,), rtol=1e-6, atol=1e-6)
+    fine.load_state_dict(flow.state_dict())
+    x = torch.randn(5, 2)
+    torch.testing.assert_close(flow.log_prob(x), fine.log_prob(x), rtol=1e-4, atol=1e-4)
+
+
+class Uniform(nn.Module):
+    """A field without parameters, whose value does not depend on the state."""
+
+    def forward(self, t, x):
+        return torch.ones_like(x)
+
+
+@pytest.mark.parametrize("divergence", ["exact", "rademacher"])
+def test_a_constant_field_has_no_divergence(divergence):
+    flow, x = CNF(2, fields=[Uniform()], divergence=divergence, kinetic=1.0), torch.zeros(3, 2)
+    z, log_det = flow(x)
+    torch.testing.assert_close(z, torch.ones(3, 2))
+    assert torch.equal(log_det, torch.zeros(3))
+    torch.testing.assert_close(flow.loss(x).item(), math.log(2 * math.pi) + 1.0 + 2.0)
+    assert flow.sample(4).shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "built_in",
+    [{"hidden": (8,)}, {"activation": "softplus"}, {"stacks": 2}, {"hypernetwork": True}],
+)
+def test_settings_of_built_in_fields_are_refused_beside_fields(built_in):
+    with pytest.raises(ValueError, match="describe the built-in fields, but 1 fields were given"):
+        CNF(2, fields=[Uniform()], **built_in)
+    with pytest.raises(ValueError, match="dim = 0 must be at least 1"):
+        CNF(0)

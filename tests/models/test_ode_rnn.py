@@ -229,3 +229,15 @@ def test_what_does_not_belong_together_is_refused():
         model(x, lengths=torch.tensor([0, 7]))
     with pytest.raises(InvalidTimes, match="the smallest interval is -5"):
         model(x, times=torch.tensor([0.0, 1.0, 2.0, 3.0, 5.0, 0.0]))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_large_times_keep_their_intervals(shared, dtype):
+    torch.manual_seed(0)
+    model, x = ODERNN(2, 3, hidden=4, carry_step=False), torch.randn(1, 4, 2)
+    times = torch.tensor([0, 1, 3, 4], dtype=dtype)
+    times = times if shared else times[None]
+    seconds = times + 1_600_000_000  # float32 cannot tell these apart
+    assert torch.equal(model(x, times), model(x, seconds))
+    assert torch.equal(model(x, times), model(x, times.float()))

@@ -25,3 +25,15 @@ def test_it_measures_image_classifiers_and_leaves_them_alone():
     assert model.block.totals.nfe_forward == before
     again = regularity(model.block, features, generator=torch.Generator().manual_seed(0))
     assert again == found
+
+
+def test_it_measures_with_fixed_steps():
+    torch.manual_seed(0)
+    flow = CNF(3, (8,))
+    block = flow.blocks[0]
+    block = type(block)(block.field.field)
+    x = torch.randn(4, 3)
+    draws = [torch.Generator().manual_seed(0) for _ in range(2)]
+    found = regularity(block, x, generator=draws[0], method="rk4", options={"step_size": 0.05})
+    expected = regularity(block, x, generator=draws[1], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-3, atol=1e-5)

@@ -1,6 +1,7 @@
 import math
 import tracemalloc
 
+import numpy
 import pytest
 import torch
 
@@ -156,3 +157,24 @@ def test_rounding_adds_no_step_to_a_grid():
     """(0.4 - 0.1) / 0.1 is a little more than three."""
     stops = list(Settings.parse("euler", 0.0, 0.0, {"step_size": 0.1}).landing([0.1, 0.4]))
     assert stops == pytest.approx([0.1 * i for i in (2, 3, 4)])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"rtol": 0, "atol": 0.0}, "no step has an error of zero"),
+        ({"rtol": torch.full((5,), 1e-6)}, r"shape \(5,\) does not broadcast to \(4, 3\)"),
+        ({"atol": torch.full((2, 4, 3), 1e-6)}, "does not broadcast"),
+        ({"options": {"jump_t": torch.tensor([0.5, math.nan])}}, "jump_t .* has a NaN"),
+    ],
+)
+def test_tolerances_and_stops_that_fit_nothing_are_refused(kwargs, words):
+    with pytest.raises(InvalidOption, match=words):
+        snopt.odeint(lambda t, x: -x, torch.ones(4, 3), [0.0, 1.0], **kwargs)
+
+
+@pytest.mark.parametrize("tol", [(1e-4,), [1e-4], numpy.float32(1e-4), torch.full((4, 1), 1e-4)])
+def test_a_tolerance_has_several_forms(tol):
+    x = torch.ones(4, 3)
+    found = snopt.odeint(lambda t, x: -x, x, [0.0, 1.0], rtol=tol, atol=1e-4)
+    torch.testing.assert_close(found[-1], x * math.exp(-1.0), rtol=0, atol=1e-3)

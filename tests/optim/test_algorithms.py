@@ -103,7 +103,7 @@ class Dense:
             d = unvec(U @ X, W.shape)
             decays = d * W > 0  # weights that the step moves towards zero
             decays[:, -1] = False  # biases
-            self.fast[n] = z - LR * k / 20 * (d + GAMMA * W * decays)
+            self.fast[n] = z - LR * k / 20 * (d + GAMMA * d.abs() * W * decays)
             x = x + (self.fast[n] - x) * k**4 / sum(j**4 for j in range(k + 1))
             return W - (1 - MU) * self.fast[n] - MU * x
         X = U.T @ vec(grad + GAMMA * W)

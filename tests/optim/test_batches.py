@@ -126,7 +126,7 @@ def test_the_batch_size_can_be_given():
         (model(part).square().mean() / 2).backward()
     optimizer.step()
     assert optimizer.batch_size == 80
-    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+    with pytest.raises(ValueError, match=r"batch_size=0 must be .* at least 1, or None"):
         KroneckerOptions(batch_size=0)
     with pytest.raises(ValueError, match="use conv='kfc' or sharing='expand'"):
         KroneckerOptions(conv="per_axis", sharing="trace")
@@ -271,3 +271,110 @@ def test_activation_checkpointing_does_not_begin_an_iteration(reentrant):
         found.append(optimizer)
     equal_factors(*found)
     assert set(found[0].factors) == {"first", "last"}
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: nn.Linear(3, 2), (0, 3)),
+        (lambda: nn.Linear(3, 2), (4, 0, 3)),
+        (lambda: nn.Conv2d(1, 2, 3), (0, 1, 5, 5)),
+    ],
+)
+def test_an_empty_batch_is_not_recorded(layer, shape):
+    model = layer()
+    optimizer = SNOpt(model)
+    model(torch.zeros(shape)).sum().backward()
+    with pytest.warns(RuntimeWarning, match="called with empty batches only"):
+        optimizer.step()
+    optimizer.zero_grad()
+    model(torch.ones(4, *shape[-3:] if len(shape) == 4 else shape[-1:])).square().sum().backward()
+    optimizer.step()
+    assert list(optimizer.factors) == ["model"]
+
+
+def test_an_empty_batch_of_attention_is_not_recorded():
+    model = nn.MultiheadAttention(4, 2, batch_first=True)
+    optimizer, x = SNOpt(model), torch.zeros(0, 3, 4)
+    model(x, x, x)[0].sum().backward()
+    with pytest.warns(RuntimeWarning, match="called with empty batches only"):
+        optimizer.step()
+
+
+def test_an_expert_without_examples_does_not_change_the_factors_of_others():
+    def trained(empty):
+        torch.manual_seed(0)
+        shared, expert = nn.Linear(3, 3), nn.Linear(3, 3)
+        model = nn.ModuleList([shared, expert])
+        optimizer, x = SNOpt(model), torch.randn(8, 3)
+        used = torch.cat([shared(x), expert(x[:0])]) if empty else shared(x)
+        used.square().mean().backward()
+        if empty:
+            with pytest.warns(RuntimeWarning, match="called with empty batches only"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        return optimizer.factors["0"]
+
+    one, other = trained(False), trained(True)
+    assert torch.equal(one.A, other.A)
+    assert torch.equal(one.B, other.B)
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_calls_under_torch_func_are_not_recorded(attention):
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(4, 2, batch_first=True) if attention else nn.Linear(4, 2)
+
+    def forward(x):
+        return model(x, x, x)[0] if attention else model(x)
+
+    class Called(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return forward(x)
+
+    whole, x = Called(), torch.randn(5, 3, 4)
+    optimizer, params = SNOpt(whole), dict(whole.named_parameters())
+
+    def loss(params, x):
+        return torch.func.functional_call(whole, params, (x,)).square().mean()
+
+    torch.func.vmap(torch.func.grad(loss), (None, 0))(params, x[:, None])
+    torch.func.grad(loss)(params, x)
+    assert all(sums.modes is None for sums in optimizer.recorder.recording.sums.layers.values())
+    whole(x).square().mean().backward()
+    optimizer.step()
+    assert optimizer.factors
+
+
+def test_sparse_gradients_are_refused_with_a_remedy():
+    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
+    optimizer = SNOpt(model)
+    model(torch.arange(3)).square().sum().backward()
+    with pytest.raises(RuntimeError, match=r"'0.weight' is sparse.*sparse=False.*SparseAdam"):
+        optimizer.step()
+    optimizer = SNOpt(model, model[1].parameters())  # another optimizer trains the embedding
+    optimizer.zero_grad()
+    model(torch.arange(3)).square().sum().backward()
+    optimizer.step()
+    assert list(optimizer.factors) == ["1"]
+
+
+def test_complex_layers_are_trained_without_a_basis():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 3, dtype=torch.complex64)
+    optimizer = SNOpt(model)
+    x, y = torch.randn(2, 8, 3, dtype=torch.complex64)
+    losses = []
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss = (model(x) - y).abs().square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert not optimizer.factors
+    assert losses[-1] < 0.7 * losses[0]

@@ -83,18 +83,20 @@ def test_weight_decay_acts_only_where_the_step_goes_towards_zero(make, shape, ke
     assert 0 < towards_zero.sum() < weight.numel()
     assert torch.equal(decayed[~towards_zero], plain[~towards_zero])
     rate = 0.1 / 20  # the first step of the warm-up
-    expected = -rate * 0.5 * kernel**0.5 * weight[towards_zero]
-    torch.testing.assert_close((decayed - plain)[towards_zero], expected, rtol=1e-3, atol=1e-8)
+    expected = -0.5 * weight * (plain.abs() + rate * (kernel**0.5 - 1))
+    longer = (decayed - plain)[towards_zero]
+    torch.testing.assert_close(longer, expected[towards_zero], rtol=1e-3, atol=1e-7)
     assert torch.equal(decayed_bias, plain_bias)
 
 
-def test_weight_decay_shrinks_weights_without_a_gradient_worth_mentioning_and_fades():
-    def shrunk(count):
-        """Return how far step ``count`` moves a weight, over its rate times the decay."""
-        weight = torch.full((1, 1), 2.0)
+def test_decay_of_convolutions_does_not_vanish_with_the_step_and_fades():
+    def shrunk(shape, count):
+        """Return how far step ``count`` moves a weight, over its rate times decay and weight."""
+        weight = torch.full(shape, 2.0)
         state = {"fast": weight.clone(), "count": count - 1}
-        move_([weight], [state], [torch.full((1, 1), 1e-12)], 0.1, 0.0, 0.5)
-        return float(2 - weight) / (0.1 * 0.5 * 2)
+        move_([weight], [state], [torch.full(shape, 1e-12)], 0.1, 0.0, 0.5)
+        return float((2 - weight).mean()) / (0.1 * 0.5 * 2)
 
-    assert shrunk(300) == pytest.approx(1, rel=1e-4)
-    assert shrunk(1200) == pytest.approx(0.25, rel=1e-4)
+    assert shrunk((1, 1), 300) == 0
+    assert shrunk((1, 1, 3, 3), 300) == pytest.approx(2, rel=1e-4)
+    assert shrunk((1, 1, 3, 3), 1200) == pytest.approx(0.5, rel=1e-4)

@@ -59,8 +59,7 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
     packing = Packing.of(y0)
     if not sum(packing.sizes):
         raise InvalidState("the initial state has no entries, so there is no event to find.")
-    x0, start = packing.pack(y0).detach(), torch.as_tensor(t)
-    start = start if start.is_floating_point() else start.to(real_dtype(x0.dtype))
+    x0, start = packing.pack(y0).detach(), event_times(t, y0)
     watched = [*leaves(y0), *(params or ()), *moving(context), start]
     live = torch.is_grad_enabled() and (params is None or any(x.requires_grad for x in watched))
     before = RandomState(x0.device)
@@ -92,6 +91,22 @@ def event_solve(func: Field, y0: State, t: Tensor | Sequence[float], event_fn: E
     if stats is not None:
         stats.rejected = event.stats.rejected
     return event_t, packing.unpack(torch.stack(states[:2]))
+
+
+def event_times(t: Tensor | Sequence[float] | float, y0: State) -> Tensor:
+    """Return times as a tensor; its dtype is that of the event's time.
+
+    Numbers, and tensors of whole numbers, get the precision of the state, at least float32.
+
+    Example:
+        >>> event_times([0, 0.5], torch.ones(1, dtype=torch.float64))
+        tensor([0.0000, 0.5000], dtype=torch.float64)
+    """
+    if isinstance(t, Tensor) and t.is_floating_point():
+        return t
+    Packing.of(y0)  # raises an error for what is not a state
+    dtype = torch.promote_types(real_dtype(next(leaves(y0)).dtype), torch.float32)
+    return torch.as_tensor(t, dtype=dtype)
 
 
 def _search(func: Field, bound: Field, x0: Tensor, times: Sequence[float],

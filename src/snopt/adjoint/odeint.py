@@ -10,13 +10,13 @@ from torch import Tensor
 
 from snopt.adjoint.adjoints import Backsolve
 from snopt.adjoint.dispatch import differentiable_solve, find_params, read_solver, refuse_removed
-from snopt.adjoint.event import EventFunction, event_solve, link_event
+from snopt.adjoint.event import EventFunction, event_solve, event_times, link_event
 from snopt.adjoint.observer import NodeObserver
 from snopt.adjoint.request import Adjoint
 from snopt.base.compiler import uncompiled
 from snopt.base.context import Context
 from snopt.base.errors import GradientError
-from snopt.base.types import Field, State, leaves, real_dtype
+from snopt.base.types import Field, State
 from snopt.ode.solution import SolveStats
 
 
@@ -199,10 +199,7 @@ def odeint_event(func: Field, y0: State, t0: Tensor | float, *, event_fn: EventF
         >>> round(t.item(), 4), torch.autograd.grad(t, height)[0]
         (2.0, tensor([1.], dtype=torch.float64))
     """
-    start = torch.as_tensor(t0)
-    if not start.is_floating_point():
-        start = start.to(real_dtype(next(leaves(y0)).dtype))
-    t = start.reshape(1)
+    t = event_times(t0, y0).reshape(1)
     t = torch.cat([t, t.detach() + (-1.0 if reverse_time else 1.0)])
     event_t, solution = odeint_interface(func, y0, t, event_fn=event_fn, **kwargs)
     if not torch.is_grad_enabled():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -81,7 +82,7 @@ def _check(func: Field, y0: Any, t: Tensor | Sequence[float], settings: Settings
     for name in ("step_t", "jump_t", "norm"):
         if given.get(name) is not None:
             raise InvalidOption(f"per_sample=True does not support option {name!r}; remove it.")
-    if not all(isinstance(tol, (int, float)) for tol in (settings.rtol, settings.atol)):
+    if not all(isinstance(tol, Real) for tol in (settings.rtol, settings.atol)):
         raise InvalidOption(
             f"per_sample=True needs numbers as tolerances, got rtol={settings.rtol}, "
             f"atol={settings.atol}."

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from snopt.base.errors import check_count
+
 Nodes = list[tuple[float, float]]
 
 
@@ -80,6 +82,11 @@ class PerStep:
     whole: int = 16
     stages: bool = True
 
+    def __post_init__(self) -> None:
+        """Validate the numbers of nodes."""
+        check_count("nodes", self.nodes)
+        check_count("whole", self.whole)
+
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
         """Return Gauss nodes from ``a`` to ``b``."""
         rule = gauss(max(self.whole, self.nodes) if whole else self.nodes)
@@ -103,6 +110,10 @@ class UniformGrid:
 
     n: int = 100
     stages: bool = False
+
+    def __post_init__(self) -> None:
+        """Validate the number of nodes."""
+        check_count("n", self.n)
 
     def panel(self, a: float, b: float, t0: float, t1: float, *, whole: bool = False) -> Nodes:
         """Return the nodes in the half-open panel; neighbouring panels share none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
 
 
 class SolveError(RuntimeError):
@@ -67,3 +69,16 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return UnknownName(f"unknown {kind} {name!r}{hint} Valid names: {', '.join(names)}.")
+
+
+def check_count(name: str, value: Any, unit: str = "") -> None:
+    """Raise ValueError unless a value is a whole number, at least 1.
+
+    Example:
+        >>> check_count("nodes", 0)
+        Traceback (most recent call last):
+        ...
+        ValueError: nodes=0 must be a whole number, at least 1
+    """
+    if value is True or not isinstance(value, Integral) or int(value) < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least 1{unit}")

@@ -10,7 +10,8 @@ record:
   once, when the gradient of its outputs arrives. A call whose output is never differentiated, or is
   differentiated only inside a differentiable inner pass (``create_graph=True``: gradient penalties,
   divergences), does not count. Calls by a solver (:data:`snopt.base.isolation.solver`), one per
-  stage, do not count either. The tap reports why a call did not count.
+  stage, and calls under ``torch.func`` do not count either. The tap reports why a call did not
+  count.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
 from snopt.base.isolation import solver
+from snopt.base.transforms import transforming
 
 __all__ = [
     "Arguments",
@@ -243,6 +245,8 @@ def _why_not(module: nn.Module) -> str | None:
             "called only in a solve by snopt.odeint; create SNOpt with fields=[field] and pass "
             "observer=optimizer.observer(field) to the solve"
         )
+    if transforming():
+        return "called under torch.func (grad, vmap, ...) only"
     if not module.training:
         return "called in evaluation mode only"
     return None if torch.is_grad_enabled() else "called without gradients only"

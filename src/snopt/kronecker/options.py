@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from snopt.adjoint.quadrature import PerStep, Quadrature
-from snopt.base.errors import unknown
+from snopt.base.errors import check_count, unknown
 from snopt.kronecker.conv import ConvForm
 from snopt.kronecker.factors import Sharing
 from snopt.second_order.terminal import Loss, Terminal
@@ -98,9 +98,12 @@ class KroneckerOptions:
             )
         if not 0 <= self.averaging < 1:
             raise ValueError(f"averaging={self.averaging} must lie in [0, 1)")
-        if self.max_size < 1:
-            raise ValueError(f"max_size={self.max_size} must be at least 1")
+        check_count("max_size", self.max_size)
         for name in ("batch_size", "sample"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1, or None")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), ", or None")
+        if not callable(getattr(self.quadrature, "panel", None)):
+            raise TypeError(
+                f"quadrature={self.quadrature!r} is not a quadrature rule; pass snopt.PerStep(...) "
+                "or snopt.UniformGrid(...)"
+            )

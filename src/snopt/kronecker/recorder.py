@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from snopt.adjoint.blocks import blocks_of
 from snopt.adjoint.quadrature import Quadrature
 from snopt.base.context import Context
 from snopt.base.copies import Inert
@@ -36,10 +38,16 @@ class FieldObserver(Inert):
 
     It does nothing if its recorder has no open recording or was deleted.
 
+    A field may contain blocks of its own. Their layers are recorded at nodes of the inner solves
+    that belong to a node of the outer solve, with the product of both weights; inner solves in
+    evaluations by the outer solver do not count.
+
     Attributes:
         quadrature: the rule that places the nodes.
         layers: the layers it records, by name.
         solve_weight: weight of the solves that it observes.
+        nested: whether its solves are inside another observed field.
+        encloses: whether its field contains blocks.
     """
 
     def __init__(
@@ -50,7 +58,8 @@ class FieldObserver(Inert):
         quadrature: Quadrature,
     ) -> None:
         self.quadrature = quadrature
-        self.solve_weight = 1.0
+        self.solve_weight, self.nested = 1.0, False
+        self.encloses = bool(blocks_of(vector_field))
         self._recorder = weakref.ref(recorder)
         self._field = vector_field
         self.layers = dict(layers)
@@ -69,6 +78,10 @@ class FieldObserver(Inert):
         recording = None if recorder is None else recorder.recording
         if recording is None or not recording.listening:
             return
+        if self.nested:
+            if recording.outer is None:
+                return
+            weight *= recording.outer
         recording.observed.update(self.layers)
         path = recording.path_of(self)
         if path is not None:
@@ -84,11 +97,14 @@ class FieldObserver(Inert):
             for value, adjoint in zip(leaves(dx), leaves(Q_x), strict=True)
             if value.requires_grad
         ]
-        if not calls or not pairs:
+        if not pairs or not (calls or self.encloses):
             return
         values, adjoints = zip(*pairs, strict=True)
-        edges = [edge for call in calls for edge in call.outputs if edge is not None]
-        found = iter(torch.autograd.grad(values, edges, adjoints, allow_unused=True))
+        edges: list[Any] = [edge for call in calls for edge in call.outputs if edge is not None]
+        # The gradient at x passes through all inner solves.
+        starts = list(leaves(x)) if self.encloses else []
+        with recording.inside(weight):
+            found = iter(torch.autograd.grad(values, edges + starts, adjoints, allow_unused=True))
         for call in calls:
             gradients = [None if edge is None else next(found) for edge in call.outputs]
             recording.report(call.name, call.arguments, gradients, weight=weight)
@@ -138,7 +154,10 @@ class KroneckerRecorder:
         }
         self.recording: Recording | None = None
         observers = [(block, self.observer(block.field)) for block in blocks]
-        self._observers = [(block, observer) for block, observer in observers if observer.layers]
+        inner = {id(part) for block in blocks for part in blocks_of(block.field)}
+        for block, observer in observers:
+            observer.nested = id(block) in inner
+        self._observers = [(b, o) for b, o in observers if o.layers or o.encloses]
 
     def observer(self, vector_field: nn.Module) -> FieldObserver:
         """Return the observer of one vector field, for a solve.
@@ -147,6 +166,8 @@ class KroneckerRecorder:
             vector_field: a module whose layers are among the slots.
         """
         inside = {id(module) for module in vector_field.modules()}
+        for block in blocks_of(vector_field):  # they have their own observers
+            inside -= {id(module) for module in block.field.modules()}
         layers = {
             name: self._model.get_submodule(name) for s in self.slots.values() for name in s.modules
         }

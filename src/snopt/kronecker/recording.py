@@ -23,6 +23,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from snopt.adjoint.observer import NodeObserver
 from snopt.base.compiler import uncompiled
 from snopt.base.copies import Inert, no_hook
+from snopt.base.transforms import transforming
 from snopt.kronecker.calls import (
     Arguments,
     Gradients,
@@ -51,6 +52,7 @@ class PathObserver(NodeObserver, Protocol):
 
     layers: dict[str, nn.Module]
     solve_weight: float
+    nested: bool
 
 
 class Recording:
@@ -72,6 +74,7 @@ class Recording:
         dropped: calls of a layer that were skipped because they were not finite.
         missed: for each layer with a call that did not count, the reason.
         observed: layers of vector fields that were evaluated at a node.
+        outer: weight of the node at which an inner solve is being recorded, or None.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Recording:
         self.dropped = 0
         self.missed: dict[str, str] = {}
         self.observed: set[str] = set()
+        self.outer: float | None = None
         self._slots, self._sizes, self._options, self._seed = slots, sizes, options, seed
         self._slot_of = {user: key for key, slot in slots.items() for user in slot.users}
         self._modules = {name: model.get_submodule(name) for name, _ in self._slot_of}
@@ -123,7 +127,7 @@ class Recording:
 
     def path_of(self, observer: PathObserver) -> PathSample | None:
         """Return which solves and nodes of an observer's field are used; None for all."""
-        if self._options.sample is None:
+        if self._options.sample is None or observer.nested:
             return None
         name = next(iter(observer.layers), "")
         if name not in self.paths:
@@ -169,6 +173,9 @@ class Recording:
             weight: quadrature weight.
         """
         if not self.listening or all(g is None for g in gradients):
+            return
+        if not any(g.numel() for g in gradients if g is not None):
+            self.miss(name, "called with empty batches only")
             return
         # Autocast is active in the backward pass of a solve and would round the factors.
         device = next(g.device.type for g in gradients if g is not None)
@@ -266,13 +273,22 @@ class Recording:
     def _current(self) -> IterationSums:
         """Return the sums of the running backward pass; see the module's docstring."""
         task = torch._C._current_graph_task_id()
-        if task != self._task:
+        if task != self._task and self.outer is None:  # inner solves belong to the running pass
             self._task = task
             params = [p for slot in self._slots.values() for p in slot.view.parameters]
             if not any(p.grad is not None and bool(p.grad.any()) for p in params):
                 self.sums = IterationSums.of(self._slots)
             self.sums.rows.append(0)
         return self.sums
+
+    @contextmanager
+    def inside(self, weight: float) -> Iterator[None]:
+        """Record solves inside a vector field, as parts of a node with this weight."""
+        before, self.outer = self.outer, weight
+        try:
+            yield
+        finally:
+            self.outer = before
 
     # ------------------------------------------------------------------ terminal factors
 
@@ -334,7 +350,7 @@ class _BlockHook(Inert):
 
     @uncompiled
     def __call__(self, block: Block, args: Any) -> None:
-        if block.training and torch.is_grad_enabled():
+        if block.training and torch.is_grad_enabled() and not transforming():
             leave(block, self.observer)
             if self.path.takes_solve():
                 join(block, self.observer)

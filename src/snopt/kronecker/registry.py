@@ -78,7 +78,7 @@ def matrices_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, nn.Parameter
     """Return the matrices of a layer that have a view, by name, each with its bias.
 
     A layer with a parametrisation other than those of :mod:`snopt.kronecker.normalised` has none,
-    because torch does not keep the gradient of its weight.
+    because torch does not keep the gradient of its weight. Complex matrices have none either.
 
     Example:
         >>> list(matrices_of(nn.Linear(2, 2))), list(matrices_of(nn.GRUCell(2, 2)))
@@ -86,12 +86,13 @@ def matrices_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, nn.Parameter
     """
     composite, make = composite_of(module), _maker(module)
     if composite is not None:
-        return {
+        found = {
             name: (attrgetter(name)(module), attrgetter(bias)(module) if bias else None)
             for name, bias in composite.matrices(module).items()
         }
+        return {} if any(matrix.is_complex() for matrix, _ in found.values()) else found
     weight = matrix_of(module)
-    if make is None or weight is None:
+    if make is None or weight is None or weight.is_complex():
         return {}
     if not is_normalised(module):
         return {"weight": (weight, module.bias)}  # type: ignore[dict-item]

@@ -27,7 +27,7 @@ from snopt.base.types import State
 from snopt.models.divergence import NOISE, draw_noise, estimated, exact
 from snopt.models.fields import ConcatSquashField, HyperField
 from snopt.ode.norms import Seminorm
-from snopt.ode.tableau import TABLEAUS
+from snopt.ode.options import controls_error
 
 DIVERGENCES = ("exact", *NOISE)
 
@@ -144,11 +144,21 @@ class CNF(nn.Module):
             raise ValueError(f"base_variance = {base_variance} must be a positive number.")
         self.dim, self.divergence, self.base_variance = dim, divergence, base_variance
         self.kinetic, self.jacobian = kinetic, jacobian
+        if dim < 1:
+            raise ValueError(f"dim = {dim} must be at least 1.")
         if fields is None:
             fields = _fields(dim, hidden, activation, stacks, hypernetwork)
+        elif (hidden, activation, hypernetwork) != (None, "tanh", False) or (
+            stacks not in (1, len(fields))
+        ):
+            raise ValueError(
+                f"hidden = {hidden}, activation = {activation!r}, stacks = {stacks}, hypernetwork "
+                f"= {hypernetwork} describe the built-in fields, but {len(fields)} fields were "
+                "given; pass one or the other."
+            )
         if not fields:
             raise ValueError(f"stacks = {len(fields)}: a flow needs at least one Neural ODE.")
-        if solver.get("method") in {None, *TABLEAUS}:
+        if controls_error(solver.get("method")):
             # Nothing depends on the running costs, so only x and log_det control the step size.
             options = {"norm": Seminorm(keep=2), **(options or {})}
         self.blocks = nn.ModuleList(
@@ -198,7 +208,7 @@ class CNF(nn.Module):
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw ``count`` points, (count, dim)."""
-        like = next(self.parameters())
+        like = next(self.parameters(), torch.empty(0))  # a field may have no parameters
         x = torch.randn(count, self.dim, generator=generator, dtype=like.dtype, device=like.device)
         x = math.sqrt(self.base_variance) * x
         for block in reversed(self.blocks):

@@ -119,6 +119,8 @@ def _products(field: TensorField, t: Tensor, x: Tensor, v: Tensor) -> tuple[Tens
         if not (keep and x.requires_grad):
             x = x.detach().requires_grad_()
         value = field(t, x)
+        if not value.requires_grad:  # a constant
+            return value, torch.zeros_like(v)
         products = [
             torch.autograd.grad(
                 value, x, direction, create_graph=keep, retain_graph=True, materialize_grads=True

@@ -121,7 +121,7 @@ class ODERNN(nn.Module):
             None if mask is None else mask[:, :steps].any(dim=2, keepdim=True).transpose(0, 1)
         )
         readings = self._readings(x[:, :steps], mask, alive).unbind()
-        durations = _durations(None if times is None else times.to(x), steps, alive)
+        durations = _durations(times, steps, alive, x)
         visits = [
             (
                 self.cell,
@@ -230,11 +230,13 @@ def _alive(lengths: Tensor, steps: int) -> Tensor:
     return (torch.arange(steps, device=lengths.device)[:, None] < lengths)[:, :, None]
 
 
-def _durations(times: Tensor | None, steps: int, alive: Tensor | None) -> Sequence[Duration]:
+def _durations(times: Tensor | None, steps: int, alive: Tensor | None,
+               like: Tensor) -> Sequence[Duration]:  # fmt: skip
     """Return the intervals between observations; numbers if all series share them."""
     if times is None:
         return [1.0] * (steps - 1)
-    gaps = times[..., :steps].diff(dim=-1)
+    # Differences first: large times (seconds since 1970) would lose their digits in a cast.
+    gaps = times[..., :steps].diff(dim=-1).to(like)
     if times.ndim == 2:
         gaps = gaps.T[:, :, None]
         if alive is not None:  # times of padding are arbitrary

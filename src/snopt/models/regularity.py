@@ -16,6 +16,7 @@ from snopt.adjoint.block import NeuralODE
 from snopt.models.cnf import FlowField
 from snopt.models.divergence import draw_noise
 from snopt.ode.norms import Seminorm
+from snopt.ode.options import controls_error
 
 
 class Regularity(NamedTuple):
@@ -52,7 +53,9 @@ def regularity(
         >>> round(found.kinetic, 4), round(found.jacobian, 4)     # 3 (1 - exp(-2)) / 2, and 3
         (1.297, 3.0)
     """
-    options = {"norm": Seminorm(keep=1), **solver.pop("options", {})}
+    options = dict(solver.pop("options", None) or {})
+    if controls_error(solver.get("method")):
+        options = {"norm": Seminorm(keep=1), **options}
     measure = NeuralODE(
         FlowField(block.field), block.horizon, t0=block.t0, options=options, **solver
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Collection
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -87,6 +88,17 @@ def options_of(method: str) -> frozenset[str]:
     return frozenset(names - taken - _IDLE.get(method, frozenset())) | own
 
 
+def controls_error(method: str | None) -> bool:
+    """Return whether a native method, or the default, chooses its steps by a norm of its error.
+
+    Example:
+        >>> controls_error(None), controls_error("bosh3"), controls_error("rk4")
+        (True, True, False)
+    """
+    native = method is None or method == LEAPFROG or method in TABLEAUS
+    return native and (method is None or "norm" in options_of(method))
+
+
 def check_tolerance(name: str, value: Any) -> None:
     """Raise InvalidOption unless all numbers of a tolerance are finite and not negative.
 
@@ -103,7 +115,7 @@ def check_tolerance(name: str, value: Any) -> None:
     if isinstance(value, Tensor):
         fine = bool(((value >= 0) & (value < math.inf)).all())
     else:
-        fine = isinstance(value, (int, float)) and 0 <= value < math.inf
+        fine = isinstance(value, Real) and 0.0 <= float(value) < math.inf
     if not fine:
         raise InvalidOption(f"{name} = {value!r} is not a tolerance; use a number such as 1e-3.")
     if isinstance(value, Tensor) and value.requires_grad:
@@ -136,11 +148,14 @@ def as_times(name: str, value: Any) -> tuple[float, ...]:
         return ()
     values = value.reshape(-1).tolist() if isinstance(value, Tensor) else value
     try:
-        return tuple(float(t) for t in values)
+        times = tuple(float(t) for t in values)
     except (TypeError, ValueError) as failure:
         raise InvalidOption(
             f"option {name} = {value!r} must be a one-dimensional tensor of times."
         ) from failure
+    if any(map(math.isnan, times)):
+        raise InvalidOption(f"option {name} = {value!r} has a NaN; pass the times of the stops.")
+    return times
 
 
 def choice(name: str, value: Any, valid: tuple[Any, ...], reason: str) -> Any:

@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -83,6 +84,10 @@ class Settings:
         """
         check_tolerance("rtol", rtol)
         check_tolerance("atol", atol)
+        if method in TABLEAUS and TABLEAUS[method].adaptive and _zero(rtol) and _zero(atol):
+            raise InvalidOption(
+                "rtol = 0 and atol = 0: no step has an error of zero; make one of them positive."
+            )
         own, given = dict(options or {}), dict(options or {})
         check_names(method, own)
         norm = own.pop("norm", None)
@@ -216,7 +221,7 @@ class Settings:
         t0, t1, size = times[0], times[-1], self.step_size
         if size is None:
             return times[1:-1]
-        if t0 + size == t0 or t1 + size == t1 != math.inf:
+        if t0 + size == t0 or (math.isfinite(t1) and t1 + size == t1):
             raise InvalidOption(
                 f"option step_size = {size} is too small to be resolved at the times {t0} and "
                 f"{t1}; use a longer step."
@@ -266,16 +271,37 @@ class Settings:
         return replace(self, **changes)
 
 
+def _zero(tol: Any) -> bool:
+    return isinstance(tol, Real) and tol == 0
+
+
 def _spread(tol: Any, packing: Packing) -> float | Tensor:
     """Return a tolerance as a number, or as a tensor that broadcasts with the packed state."""
-    if isinstance(tol, (int, float)):
+    if isinstance(tol, Real):
         return float(tol)
-    if isinstance(tol, Tensor) and (packing.single or tol.numel() == 1):
-        return float(tol) if tol.numel() == 1 else tol
+    if isinstance(tol, Tensor) and tol.numel() == 1:
+        return float(tol)
+    if isinstance(tol, Tensor) and packing.single:
+        return _fitting(tol, packing.layout)
     flat = list(leaves(tuple(torch.as_tensor(part) for part in tol)))
     if len(flat) != len(packing.sizes):
         raise InvalidOption(
             f"got {len(flat)} tolerances for a state of {len(packing.sizes)} tensors; "
             "pass one per tensor, or a single one."
         )
-    return torch.cat([part.expand(size) for part, size in zip(flat, packing.sizes, strict=True)])
+    if packing.single:
+        return _spread(flat[0], packing)
+    parts = zip(flat, packing.sizes, strict=True)
+    return torch.cat([_fitting(part, torch.Size([n])).expand(n) for part, n in parts])
+
+
+def _fitting(tol: Tensor, shape: torch.Size) -> Tensor:
+    """Return a tolerance that broadcasts to a shape, or raise InvalidOption."""
+    pairs = zip(reversed(tol.shape), reversed(shape), strict=False)
+    if tol.dim() > len(shape) or any(n not in (1, size) for n, size in pairs):
+        raise InvalidOption(
+            f"a tolerance of shape {tuple(tol.shape)} does not broadcast to {tuple(shape)}, the "
+            "shape of the state (each tensor of a tuple flattened to a vector); pass a number, or "
+            "a tensor of that shape."
+        )
+    return tol

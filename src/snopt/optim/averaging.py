@@ -11,13 +11,13 @@ from torch import Tensor
 from snopt.optim.batching import alike
 
 __all__ = [
-    "averaged_step_", "cautious_decay", "faded", "forget_average", "hide_averages", "move_",
+    "averaged_step_", "cautious_decay", "fading", "forget_average", "hide_averages", "move_",
     "refuse_averages", "share_and_lr", "show_averages",
 ]  # fmt: skip
 
 #: Number of warm-up steps of the learning rate.
 WARM_UP = 20
-#: Number of steps before the weight decay fades.
+#: Number of steps before the constant part of the weight decay fades.
 FULL_DECAY = 300
 
 
@@ -81,54 +81,56 @@ def averaged_step_(
     torch._foreach_add_(zs, directions, alpha=-lr)
 
 
-def faded(weight_decay: float, count: int) -> float:
-    """Return the weight decay of one step: γ min(1, 300 / k).
+def fading(count: int) -> float:
+    """Return the factor of the constant part of the weight decay: min(1, 300 / k).
 
-    The average changes more slowly with every step, and so does the decay. Without this, weights
-    of a model that fits its training data shrink until a single step raises the loss a
-    thousandfold.
+    The average changes more slowly with every step, and so does this decay. Otherwise weights of a
+    model that fits its training data shrink until a single step raises the loss a thousandfold.
 
     Example:
-        >>> faded(0.3, 200), faded(0.3, 1000)
-        (0.3, 0.09)
+        >>> fading(200), fading(1200)
+        (1.0, 0.25)
     """
-    return weight_decay * min(1.0, FULL_DECAY / count)
+    return min(1.0, FULL_DECAY / count)
 
 
 def cautious_decay(
-    directions: list[Tensor], params: list[Tensor], weight_decay: float
+    directions: list[Tensor], params: list[Tensor], weight_decay: float, constant: float = 1.0
 ) -> list[Tensor]:
-    """Add weight decay where it does not oppose the step (Chen et al. 2025).
+    """Add weight decay where it does not oppose the step, as Chen et al. (2025) do.
 
-        d ← d + γ √K θ 1[d θ > 0]
+        d ← d + γ θ 1[d θ > 0] (|d| + φ (√K - 1))
 
-    It does not vanish with the gradient: where a model fits its training data, weights still
-    shrink. Only weights decay: tensors with two or more axes.
-
-    K is the number of positions of a convolution's kernel, and 1 for a matrix. The usual initial
-    weights are smaller by √K, so the decay is relative to them.
+    K is the number of positions of a convolution's kernel, and 1 for a matrix. For a matrix the
+    decay is in proportion to the step, and vanishes with it. For a convolution it has a constant
+    part too, so that weights shrink where a model already fits its training data. Only weights
+    decay: tensors with two or more axes.
 
     Args:
         directions: d of each parameter, to be subtracted.
         params: parameters θ.
         weight_decay: γ.
+        constant: φ; see :func:`fading`.
 
     Example:
         >>> cautious_decay([torch.tensor([[0.5, -0.5]])], [torch.tensor([[2.0, 2.0]])], 0.1)
-        [tensor([[ 0.7000, -0.5000]])]
+        [tensor([[ 0.6000, -0.5000]])]
         >>> cautious_decay([torch.full((1, 1, 2, 2), 0.5)], [torch.ones(1, 1, 2, 2)], 0.1)[0][0, 0]
-        tensor([[0.7000, 0.7000],
-                [0.7000, 0.7000]])
+        tensor([[0.6500, 0.6500],
+                [0.6500, 0.6500]])
     """
     found = list(directions)
     decaying = [i for i, param in enumerate(params) if param.dim() >= 2]
     if not weight_decay or not decaying:
         return found
-    ds, weights = [found[i] for i in decaying], [params[i] for i in decaying]
-    along = _along(ds, weights)
-    torch._foreach_mul_(along, [weight_decay * _kernel(weight) ** 0.5 for weight in weights])
-    for i, direction in zip(decaying, torch._foreach_add(ds, along), strict=True):
-        found[i] = direction
+    ds = [found[i] for i in decaying]
+    along = _along(ds, [params[i] for i in decaying])
+    torch._foreach_mul_(along, weight_decay)
+    longer = torch._foreach_mul(ds, torch._foreach_add(along, 1))
+    for i, out, d, part in zip(decaying, longer, ds, along, strict=True):
+        if (kernel := _kernel(params[i])) > 1:
+            out.add_(d.sgn() * part, alpha=constant * (kernel**0.5 - 1))
+        found[i] = out
     return found
 
 
@@ -138,18 +140,17 @@ def _kernel(weight: Tensor) -> int:
 
 
 def _along(directions: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-    """Return θ where it has the sign of d, and zero elsewhere.
+    """Return |θ| where θ has the sign of d, and zero elsewhere.
 
     For complex numbers this is the part of θ along d.
     """
     if any(param.is_complex() for param in params):
-        signs = [d.sgn() for d in directions]
-        parts = [(s.conj() * y).real.clamp_min(0) for s, y in zip(signs, params, strict=True)]
+        pairs = zip(directions, params, strict=True)
+        found = [(d.sgn().conj() * y).real for d, y in pairs]
     else:
-        signs = list(torch._foreach_sign(directions))
-        parts = list(torch._foreach_mul(signs, params))
-        torch._foreach_clamp_min_(parts, 0)
-    return list(torch._foreach_mul(signs, parts))
+        found = list(torch._foreach_mul(torch._foreach_sign(directions), params))
+    torch._foreach_clamp_min_(found, 0)
+    return found
 
 
 def move_(
@@ -168,18 +169,30 @@ def move_(
         directions: d of each.
         lr: η.
         momentum: β.
-        weight_decay: γ; see :func:`faded` and :func:`cautious_decay`.
+        weight_decay: γ; see :func:`cautious_decay`.
     """
     for param, state in zip(params, states, strict=True):
         if "fast" not in state:
             state["fast"] = param.detach().clone()
-    steps = [(*share_and_lr(state, lr), faded(weight_decay, state["count"])) for state in states]
+        _place_(param, state, momentum)
+    steps = [(*share_and_lr(state, lr), fading(state["count"])) for state in states]
     for batch in alike(params, steps):
-        share, rate, decay = steps[batch[0]]
+        share, rate, constant = steps[batch[0]]
         ys = [params[i] for i in batch]
-        ds = cautious_decay([directions[i] for i in batch], ys, decay)
+        ds = cautious_decay([directions[i] for i in batch], ys, weight_decay, constant)
         zs = [states[i]["fast"] for i in batch]
         averaged_step_(ys, zs, ds, lr=rate, momentum=momentum, share=share)
+
+
+def _place_(param: Tensor, state: dict[str, Any], momentum: float) -> None:
+    """Move y between the same z and x as before if a scheduler has changed β.
+
+    y ← z + β / β_old (y - z). After β_old = 0, y is z, and x is not known; it restarts at y.
+    """
+    old = state.get("momentum_y", momentum)
+    state["momentum_y"] = momentum
+    if old and momentum != old:
+        param.lerp_(state["fast"], 1 - momentum / old)
 
 
 def forget_average(param: Tensor, state: dict[str, Any]) -> None:
@@ -200,14 +213,14 @@ def show_averages(groups: Iterable[Mapping[str, Any]], states: Mapping[Tensor, A
         x = y - (1 - β) / β (z - y)
 
     Args:
-        groups: parameter groups. With ``momentum`` β = 0, y is z, and x is not known: such a group
-            does not change.
+        groups: parameter groups. β is the ``momentum`` of their latest step. With β = 0, y is z,
+            and x is not known: such a parameter does not change.
         states: the state of each parameter.
     """
     for group in groups:
-        beta = group["momentum"]
         for param in group["params"]:
             state = states.get(param, {})
+            beta = state.get("momentum_y", group["momentum"])
             if beta and "fast" in state and "point" not in state:
                 state["point"] = param.detach().clone()
                 param.lerp_(state["fast"], 1 - 1 / beta)

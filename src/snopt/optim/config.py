@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, get_args
 
-from torch import nn
+from torch import Tensor, nn
 
-from snopt.base.errors import unknown
+from snopt.base.errors import check_count, unknown
 from snopt.kronecker import KroneckerOptions
 from snopt.optim.coverage import Scope
 from snopt.optim.guard import OnDivergence
 from snopt.optim.update import Rule
 
-__all__ = ["Config", "RULE_DEFAULTS", "check_arguments", "group_defaults", "refresh_gap"]
+__all__ = [
+    "Config", "RULE_DEFAULTS", "check_arguments", "checked_group", "group_defaults", "refresh_gap",
+]  # fmt: skip
 
 #: Defaults that depend on the rule, chosen by measurement (docs/optimizer.md).
 RULE_DEFAULTS: dict[str, dict[str, float]] = {
@@ -59,8 +63,12 @@ class Config:
             if getattr(self, name) not in get_args(kind):
                 raise unknown(name, getattr(self, name), get_args(kind))
         for name in ("refresh_every", "refresh_first"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1 iteration")
+            check_count(name, getattr(self, name), " iteration")
+        if not isinstance(self.curvature, KroneckerOptions):
+            raise TypeError(
+                f"curvature={self.curvature!r} must be snopt.KroneckerOptions(...), not a "
+                f"{type(self.curvature).__name__}"
+            )
 
 
 def check_arguments(model: object, params: object) -> None:
@@ -105,19 +113,75 @@ def group_defaults(rule: Rule, given: dict[str, float | None]) -> dict[str, floa
         0.01
     """
     values = {name: v for name, v in given.items() if v is not None}
+    chosen = "fallback_lr" in values
     if rule == "adam" and "lr" in values:
         # The same rule in other coordinates, so the same learning rate is suitable.
         values.setdefault("fallback_lr", values["lr"])
     values = {**RULE_DEFAULTS[rule], **values}
-    for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(f"{name}={value} must not be negative")
-    for name in ("momentum", "decay"):
-        if not values[name] < 1:
-            raise ValueError(f"{name}={values[name]} must be below 1, or old values never decay")
-    lr, fallback_lr = values["lr"], values.pop("fallback_lr")
-    values["fallback_ratio"] = fallback_lr / lr if lr else 1.0
+    _check_values(values)
+    fallback_lr = values.pop("fallback_lr")
+    # With lr=0 from the start, a fallback_lr that was not chosen is 0 too.
+    values["fallback_ratio"] = _ratio(fallback_lr, values["lr"]) if chosen or values["lr"] else 1.0
     return values
+
+
+#: Arguments of the constructor that cannot differ between parameter groups.
+_COMMON = frozenset(
+    {"rule", "refresh_every", "refresh_first", "scope", "curvature", "fields", "on_divergence"}
+)
+
+
+def checked_group(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Return a user's parameter group with valid values and ``fallback_ratio``.
+
+    Args:
+        group: the group; its values replace the defaults.
+        defaults: defaults of all groups.
+
+    Raises:
+        TypeError: the group has an argument that holds for the whole optimizer.
+        ValueError: a value is out of range.
+
+    Example:
+        >>> checked_group({"params": [], "fallback_lr": 0.1}, {"lr": 0.2})
+        {'params': [], 'fallback_ratio': 0.5}
+    """
+    for name in _COMMON.intersection(group):
+        raise TypeError(
+            f"a parameter group has {name}={group[name]!r}, which holds for the whole optimizer; "
+            f"pass it to the constructor: SNOpt(model, params=[...], {name}=...)"
+        )
+    _check_values(group)
+    if "fallback_lr" not in group:
+        return group
+    group = dict(group)
+    group["fallback_ratio"] = _ratio(group.pop("fallback_lr"), group.get("lr", defaults["lr"]))
+    return group
+
+
+def _check_values(values: dict[str, Any]) -> None:
+    """Raise ValueError for values of a group that are out of range."""
+    for name in RULE_DEFAULTS["adam"].keys() & values.keys():
+        value: Any = values[name]
+        if not isinstance(value, (Real, Tensor)):
+            raise TypeError(f"{name}={value!r} must be a number, not a {type(value).__name__}")
+        if not float(value) >= 0:
+            raise ValueError(f"{name}={value} must not be negative")
+        if not float(value) < math.inf:
+            raise ValueError(f"{name}={value} must be finite")
+    for name in ("momentum", "decay"):
+        if name in values and not values[name] < 1:
+            raise ValueError(f"{name}={values[name]} must be below 1, or old values never decay")
+
+
+def _ratio(fallback_lr: float, lr: float) -> float:
+    if not lr and fallback_lr:
+        raise ValueError(
+            f"fallback_lr={fallback_lr} with lr={lr}: it is kept as a multiple of lr, because "
+            "schedulers scale both, so lr must be positive; to train only the other parameters, "
+            "call requires_grad_(False) on the covered layers"
+        )
+    return fallback_lr / lr if lr else 1.0
 
 
 def refresh_gap(iteration: int, first: int, every: int) -> int:

@@ -22,7 +22,13 @@ from snopt.kronecker import (
 )
 from snopt.optim.agreement import all_ranks_ok
 from snopt.optim.averaging import hide_averages, move_, refuse_averages, show_averages
-from snopt.optim.config import Config, check_arguments, group_defaults, refresh_gap
+from snopt.optim.config import (
+    Config,
+    check_arguments,
+    checked_group,
+    group_defaults,
+    refresh_gap,
+)
 from snopt.optim.coverage import Scope, cover, unwrapped
 from snopt.optim.fallback import fallback_step, plain_directions
 from snopt.optim.guard import Counts, Guard, OnDivergence
@@ -68,10 +74,11 @@ class SNOpt(torch.optim.Optimizer):
         lr: learning rate η.
         rule: update rule in the eigenbasis.
         momentum: β of the averaging for ``adam``, heavy-ball momentum for the other rules.
-        weight_decay: γ. For ``adam`` 0.3: cautious weight decay (Chen et al. 2025), γ √K θ added to
-            the step where it points the same way; K is the number of positions of a convolution's
-            kernel (1 for a matrix). It fades as 300 / k after 300 steps. For the others 0; they
-            follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
+        weight_decay: γ. For ``adam`` 0.3: where a step d of a weight θ goes towards zero, it is
+            longer by γ |θ| (|d| + √K - 1), a form of cautious weight decay (Chen et al. 2025). K is
+            the number of positions of a convolution's kernel (1 for a matrix); the part without d
+            fades after 300 steps. For the others 0; they follow the paper's Remark, Q_u + γ θ and
+            Q_uu + γ I.
         damping: ε.
         decay: α of Algorithm 2; for ``adam`` the largest value of β₂, which grows with the steps.
         refresh_every: the longest interval between refreshes of the factors, in iterations.
@@ -120,8 +127,8 @@ class SNOpt(torch.optim.Optimizer):
     ) -> None:
         check_arguments(model, params)
         self.config = Config(
-            rule, refresh_every, refresh_first, scope, curvature or KroneckerOptions(),
-            on_divergence,
+            rule, refresh_every, refresh_first, scope,
+            KroneckerOptions() if curvature is None else curvature, on_divergence,
         )  # fmt: skip
         self.model = unwrapped(model)
         self.fields = field_list(self.model, fields)
@@ -195,7 +202,8 @@ class SNOpt(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, for example of layers that were frozen so far."""
-        super().add_param_group(with_names(self.model, self.param_groups, param_group))
+        group = checked_group(param_group, self.defaults)
+        super().add_param_group(with_names(self.model, self.param_groups, group))
         if self._recorder is not None:
             self._attach()
             warn_of_cut_factors(self.recorder)
@@ -262,14 +270,16 @@ class SNOpt(torch.optim.Optimizer):
         """Check the gradients and refresh the factors if due; return False to skip the update."""
         self._watch.check()
         refuse_averages(self.state)
-        numbers = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        params = [p for group in self.param_groups for p in group["params"]]
+        self._watch.refuse_sparse(params)
+        numbers = [p.grad for p in params if p.grad is not None]
         numbers += [] if loss is None else [torch.as_tensor(loss)]
         if not all_ranks_ok(all_finite(numbers)):
             self.recorder.disarm()
             self.guard.diverged(self.state)
             return False
         if self.recorder.recording is not None:
-            self.guard.keep((p for g in self.param_groups for p in g["params"]), self.state)
+            self.guard.keep(params, self.state)
             self._renew(self.recorder.recording)
         return True
 

@@ -26,6 +26,8 @@ def field_list(model: nn.Module, fields: nn.Module | Iterable[nn.Module]) -> lis
     found = [fields] if isinstance(fields, nn.Module) else list(fields)
     known = {id(p) for p in model.parameters()}
     for field in found:
+        if not isinstance(field, nn.Module):
+            raise TypeError(f"fields contains {field!r}, which is not a module; pass vector fields")
         if any(id(p) not in known for p in field.parameters()):
             raise ValueError(
                 f"fields contains a {type(field).__name__} with parameters that are not in the "
@@ -68,6 +70,17 @@ class ModelWatch:
         self.model = model
         self.names = {id(p): name for name, p in model.named_parameters()}
         self.kinds: list[tuple[torch.dtype, torch.device]] | None = None
+
+    def refuse_sparse(self, params: Iterable[Tensor]) -> None:
+        """Raise RuntimeError if a gradient is sparse; the rules need every entry."""
+        for param in params:
+            if param.grad is not None and param.grad.layout != torch.strided:
+                name = self.names.get(id(param))
+                raise RuntimeError(
+                    f"the gradient of {name!r} is sparse, which SNOpt does not support; create the "
+                    "layer with sparse=False, or train it with torch.optim.SparseAdam and pass the "
+                    "other parameters: SNOpt(model, params=...)"
+                )
 
     def check(self) -> None:
         """Raise an error if parameters were replaced, added, removed, cast or moved.
