@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from snopt.adjoint.quadrature import Quadrature
+from snopt.base.backprop import backpropagate
 from snopt.base.context import Context
 from snopt.base.copies import Inert
 from snopt.base.isolation import preserving
@@ -88,7 +89,7 @@ class FieldObserver(Inert):
             return
         values, adjoints = zip(*pairs, strict=True)
         edges = [edge for call in calls for edge in call.outputs if edge is not None]
-        found = iter(torch.autograd.grad(values, edges, adjoints, allow_unused=True))
+        found = iter(backpropagate(values, edges, adjoints))
         for call in calls:
             gradients = [None if edge is None else next(found) for edge in call.outputs]
             recording.report(call.name, call.arguments, gradients, weight=weight)
