@@ -113,10 +113,9 @@ class Dense:
         lr = h["lr"] * min(1.0, self.k / 20)
         d = self.U[i] @ X
         for j in range(len(d)):  # weights that the step moves towards zero decay
-            if d[j] * theta[j] > 0:
-                if self.scales[i][j]:
-                    size = abs(d[j]) + self.scales[i][j] - 1
-                    d[j] += h["weight_decay"] * size * theta[j]
+            if d[j] * theta[j] > 0 and self.scales[i][j]:
+                size = abs(d[j]) + self.scales[i][j] - 1
+                d[j] += h["weight_decay"] * size * theta[j]
         self.fast[i] = self.fast[i] - lr * d
         # Within the warm-up the k-th step counts with k² times the square of its rate.
         mean = mean + (self.fast[i] - mean) * self.k**4 / sum(j**4 for j in range(self.k + 1))

@@ -24,6 +24,7 @@ from snopt.adjoint.checkpoint import refuse_create_graph
 from snopt.adjoint.pullback import GradientSum, tape, vjp
 from snopt.adjoint.quadrature import PerStep, Quadrature
 from snopt.adjoint.request import Request
+from snopt.base.backprop import backpropagate
 from snopt.base.packing import Packing
 from snopt.base.types import State, leaves, time_tensor
 from snopt.ode.blackbox import solve_black_box
@@ -58,7 +59,7 @@ class ParameterGradient:
         _, value = tape(self._request.field, time_tensor(t, x), x)
         self._request.took_backward(1)
         if value.requires_grad and self.gradient.params:
-            found = torch.autograd.grad(value, self.gradient.params, Q_x, allow_unused=True)
+            found = backpropagate((value,), self.gradient.params, (Q_x,))
             self.gradient.add(found, self._sign * weight)
 
 

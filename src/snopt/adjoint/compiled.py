@@ -31,6 +31,7 @@ from snopt.adjoint.eager_steps import EAGER
 from snopt.adjoint.pullback import GradientSum, StageListener, StepPullback
 from snopt.adjoint.request import Adjoint, Request
 from snopt.adjoint.tape_budget import allowed
+from snopt.base.backprop import backpropagate
 from snopt.base.context import Context, moving, with_moving
 from snopt.base.errors import SolveError
 from snopt.base.isolation import RandomState
@@ -187,9 +188,7 @@ class CompiledSteps:
         x = step.x
         if taped is not None:
             leaf, tail = taped
-            before, *rest = torch.autograd.grad(
-                tail, (leaf, *step.params), cotangent, allow_unused=True
-            )
+            before, *rest = backpropagate((tail,), (leaf, *step.params), (cotangent,))
             return torch.zeros_like(x) if before is None else before, rest
         step.field.isolate()
         th = _numbers(step.t, step.h, x)

@@ -40,7 +40,7 @@ class Tape:
             return self._field(t, x)
         stage = tape(self._field, t, x)
         self.stages.append(stage)
-        return stage[1].detach()
+        return stage[1]
 
 
 class TapingRungeKutta(RungeKutta):

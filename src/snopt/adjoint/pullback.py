@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snopt.base.backprop import backpropagate
 from snopt.base.context import Context
 from snopt.base.isolation import Again, RandomState
 from snopt.base.types import TensorField
@@ -108,9 +109,7 @@ def vjp(stage: TapedStage, cotangent: Tensor, params: Sequence[Tensor],
     leaf, value = stage
     if not value.requires_grad:
         return None, [None] * len(params)
-    first, *rest = torch.autograd.grad(
-        value, (leaf, *params), cotangent.view_as(value), allow_unused=True, retain_graph=keep
-    )
+    first, *rest = backpropagate((value,), (leaf, *params), (cotangent.view_as(value),), keep=keep)
     return first, rest
 
 

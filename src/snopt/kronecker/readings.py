@@ -13,6 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from snopt.base.backprop import backpropagate
 from snopt.kronecker.calls import Gradients
 
 __all__ = ["CannotRead", "Reading", "pulled"]
@@ -28,7 +29,5 @@ class CannotRead(Exception):
 def pulled(outputs: Sequence[Tensor], gradients: Gradients, at: list[Tensor]) -> list[Tensor]:
     """Pull gradients of outputs back to the tensors ``at``; zero for unused tensors."""
     pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, gradients, strict=True) if g is not None]
-    found = torch.autograd.grad(
-        [output for output, _ in pairs], at, [g for _, g in pairs], allow_unused=True
-    )
+    found = backpropagate([output for output, _ in pairs], at, [g for _, g in pairs])
     return [torch.zeros_like(t) if g is None else g for t, g in zip(at, found, strict=True)]

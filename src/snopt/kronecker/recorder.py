@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from snopt.adjoint.blocks import blocks_of
 from snopt.adjoint.quadrature import Quadrature
+from snopt.base.backprop import backpropagate
 from snopt.base.context import Context
 from snopt.base.copies import Inert
 from snopt.base.isolation import preserving
@@ -104,7 +105,7 @@ class FieldObserver(Inert):
         # The gradient at x passes through all inner solves.
         starts = list(leaves(x)) if self.encloses else []
         with recording.inside(weight):
-            found = iter(torch.autograd.grad(values, edges + starts, adjoints, allow_unused=True))
+            found = iter(backpropagate(values, edges + starts, adjoints))
         for call in calls:
             gradients = [None if edge is None else next(found) for edge in call.outputs]
             recording.report(call.name, call.arguments, gradients, weight=weight)

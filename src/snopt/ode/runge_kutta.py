@@ -162,9 +162,9 @@ class RungeKutta:
         if not self.adaptive or self.tolerance is None:
             return math.nan
         with torch.no_grad():
-            scale = self.tolerance.scale(x.detach(), x1.detach())
+            scale = self.tolerance.scale(x, x1)
             norms = [
-                self.tolerance.norm(self.stages.combine(None, row, h).detach().div_(scale))
+                self.tolerance.norm(self.stages.combine(None, row, h).div_(scale))
                 for row in self.rows.errors
             ]
             return step.combine_errors(step.read_numbers(*norms))
