@@ -9,6 +9,8 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 
 # Two test processes with one thread each: two cores, not oversubscribed.
 WORKERS ?= 2
+# Random problems of `make fuzz`, in multiples of those of `make test`.
+FUZZ ?= 20
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: help demo test test-slow fuzz lint format bench bench-peers notebooks docs clean clean-venv
@@ -49,8 +51,8 @@ test: $(VENV)/.installed  ## tests and doctests, without the slow ones
 test-slow: $(VENV)/.installed  ## the slow tests alone
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow
 
-fuzz: $(VENV)/.installed  ## new random problems for ten minutes; what fails goes to out/fuzz
-	$(ONE_THREAD) $(BIN)/python -m tests.fuzz --minutes 10 --workers $(WORKERS)
+fuzz: $(VENV)/.installed  ## new random problems for about ten minutes
+	$(ONE_THREAD) FUZZ=$(FUZZ) $(BIN)/python -m pytest -n $(WORKERS) tests/fuzz
 
 lint: $(VENV)/.installed  ## ruff (rules and layout) and strict mypy
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ SMALLEST = {
     "--out {out}",
     "engine page": "--out {folder}",
     "optimizer race": "--split tune --tasks digits circle --methods snopt adam --rates 0.01 "
-    "--seeds 1 --updates 2 --scale smoke --out {out}",
+    "--seeds 1 --updates 2 --scale smoke --out {folder}",
     "optimizer cost": "--cases cnf_miniboone_small --repeats 1",
     "optimizer sensitivity": "--only default --iterations 1 --out {out}",
     "optimizer scaling": "--repeats 1 --out {out}",

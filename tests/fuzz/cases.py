@@ -1,13 +1,12 @@
 """What one random problem is made of.
 
-A case is made of plain numbers and words, so that its ``repr`` typed into Python, or its JSON,
-gives the same problem again. Defaults are the simplest values: a ``repr`` names only the rest.
+A case is made of plain numbers and words, so that its ``repr`` typed into Python gives the same
+problem again. Defaults are the simplest values: a ``repr`` names only the rest.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,26 +95,3 @@ class Case:
     def but(self, **changes: Any) -> Case:
         """A copy with some values changed."""
         return dataclasses.replace(self, **changes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, from which :meth:`from_json` makes the case again."""
-        return dataclasses.asdict(self)
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Case:
-        """Undo :meth:`to_json`, also after a round through text."""
-        lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-        return Case(**{**data, **lists})
-
-
-def simpler(case: Case) -> Iterator[Case]:
-    """Cases that differ from one in a single value, which is the simplest."""
-    for item in dataclasses.fields(case):
-        if item.name not in ("check", "family") and getattr(case, item.name) != item.default:
-            yield case.but(**{item.name: item.default})
-    if len(case.times) > 2:
-        last = len(case.times) - 2
-        kept = tuple(i for i in case.outputs if i <= last) or (last,)
-        yield case.but(times=case.times[:-1], outputs=kept)
-    if case.keep not in (0, 1, None):
-        yield case.but(keep=1)

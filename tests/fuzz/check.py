@@ -46,14 +46,12 @@ class Verdict:
         what: What is compared, or why nothing is.
         error: Relative error.
         bound: What it may be.
-        rejected: Rejected steps of the solve.
         solved: Whether there was anything to compare.
     """
 
     what: str
     error: float = 0.0
     bound: float = 0.0
-    rejected: int = 0
     solved: bool = True
 
     @property
@@ -152,10 +150,9 @@ def compare(
         return unsolved("too large")
     steps = abs(found.step - expected.step) / max(expected.step, 1e-12)
     bound = max(ROUNDING[case.dtype], drift * steps)
-    rejected = expected.rejected
     return worst(
         [
-            Verdict(f"{label}: {name}", distance(one, other), bound, rejected)
+            Verdict(f"{label}: {name}", distance(one, other), bound)
             for name, one, other in (
                 ("outputs", named(found.outputs), named(expected.outputs)),
                 ("gradient", found.gradients, expected.gradients),
@@ -183,7 +180,7 @@ def observed(case: Case) -> Verdict:
         return unsolved("too large")
     if not identical(told, plain):
         gap = distance(told.gradients, plain.gradients)
-        return Verdict("the observer changed a bit", max(gap, 1e-300), 0.0, plain.rejected)
+        return Verdict("the observer changed a bit", max(gap, 1e-300), 0.0)
     if not plain.gradients:
         return unsolved("no gradient")
     if not recorder.finite:
@@ -195,7 +192,7 @@ def observed(case: Case) -> Verdict:
         return Verdict("told of a node outside of the solve", math.inf)
     # A block's horizon is a number of single precision.
     coarse = case.dtype == "float32" or case.entry == "horizon"
-    return Verdict("weights of nodes", off, 1e-5 if coarse else 1e-9, plain.rejected)
+    return Verdict("weights of nodes", off, 1e-5 if coarse else 1e-9)
 
 
 def identical(one: Outcome, other: Outcome) -> bool:
@@ -228,7 +225,7 @@ def solution(case: Case) -> Verdict:
     if case.entry == "horizon":
         expected = [part[-1:] for part in expected]
     gap = tolerances(case, found.outputs, expected)
-    return Verdict("distance from scipy in tolerances", gap, growth(case), found.rejected)
+    return Verdict("distance from scipy in tolerances", gap, growth(case))
 
 
 def tolerances(case: Case, found: list[Tensor], expected: list[Tensor]) -> float:
@@ -294,7 +291,7 @@ def backsolve(case: Case) -> Verdict:
     error = gap / max(size, 1e-3) / max(case.rtol, case.atol)
     path = tolerances(case, found.outputs, expected.outputs)
     bound = max(5e2, 50.0 * path)
-    return Verdict("distance from the exact gradient in tolerances", error, bound, found.rejected)
+    return Verdict("distance from the exact gradient in tolerances", error, bound)
 
 
 def reversible(case: Case) -> Verdict:
@@ -333,13 +330,13 @@ def reversible(case: Case) -> Verdict:
         distance(found.gradients, expected.gradients),
         distance(named(found.outputs), named(expected.outputs)),
     )
-    return Verdict("gradient of the same leapfrog", error, bound, found.rejected)
+    return Verdict("gradient of the same leapfrog", error, bound)
 
 
 def compiled_steps(case: Case) -> Verdict:
     """Compiled steps give what eager backpropagation gives."""
     found, expected = (compiled.run(case, compile=flag) for flag in (True, False))
-    if (found.accepted, found.rejected) != (expected.accepted, expected.rejected):
+    if (found.accepted) != (expected.accepted, expected.rejected):
         return unsolved("rounding chose the steps")
     return compare(case, found, expected, f"compiled, keep {kept(case.keep)}", drift=1e3)
 

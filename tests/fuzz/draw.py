@@ -1,64 +1,54 @@
-"""How cases are drawn: by Hypothesis, which shrinks what fails, or by plain random numbers.
-
-Hypothesis prefers variations of what it has tried, which is right for a test that stops at the
-first failure. A long run that counts failures wants cases that have nothing in common.
-"""
+"""How cases are drawn by Hypothesis, which makes simpler what fails."""
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.cases import ADAPTIVE, ALL, FINEST, FIXED, Case
 
 #: dopri8 costs as much as the others together.
 METHODS = ADAPTIVE[:3] * 3 + ADAPTIVE[3:] + FIXED
+#: Set to a number, tests draw so many times their examples, and new ones in every run.
+TIMES = int(os.environ.get("FUZZ", "0"))
 
 T = TypeVar("T")
 
 
-class Chooser(Protocol):
-    """Where choices come from."""
-
-    def pick(self, options: Sequence[T]) -> T:
-        """One of several; the first is the simplest."""
-
-    def number(self, low: int, high: int) -> int:
-        """A number, both ends included; the lowest is the simplest."""
-
-
-class Plain:
-    """Choices by random numbers."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self.random.choice(options)
-
-    def number(self, low: int, high: int) -> int:
-        return self.random.randint(low, high)
+def examples(count: int) -> settings:
+    """The same examples in every run, shrunk when they fail, on machines of any speed."""
+    return settings(
+        max_examples=count * (TIMES or 1),
+        derandomize=not TIMES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
-class Drawn:
+class Chooser:
     """Choices by Hypothesis."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
 
     def pick(self, options: Sequence[T]) -> T:
+        """One of several; the first is the simplest."""
         return self.draw(st.sampled_from(options))
 
     def number(self, low: int, high: int) -> int:
+        """A number, both ends included; the lowest is the simplest."""
         return self.draw(st.integers(low, high))
 
 
 def strategy(maker: Callable[..., Case], *args: Any) -> st.SearchStrategy[Case]:
     """A way of making cases as a strategy of Hypothesis."""
-    return st.composite(lambda draw: maker(Drawn(draw), *args))()
+    return st.composite(lambda draw: maker(Chooser(draw), *args))()
 
 
 # ----------------------------------------------------------------------------- parts
@@ -185,11 +175,11 @@ def exact(choose: Chooser) -> Case:
     return made(**parts, training=not seldom(choose, 5))
 
 
-def noisy(choose: Chooser, *kinds: str) -> Case:
+def noisy(choose: Chooser, kind: str) -> Case:
     """For fields that are not the same at every call."""
     # Noise is no smaller for smaller steps: a coarse tolerance is all that can be met.
     parts = everything(choose, coarsest=1e-1, finest=1e-2)
-    parts |= {"noise": choose.pick(kinds or ("dropout", "norm")), "stiff": 0.0}
+    parts |= {"noise": kind, "stiff": 0.0}
     return made(**parts)
 
 
@@ -263,7 +253,7 @@ def reversible(choose: Chooser) -> Case:
     return case.but(adjoint="reversible", method="alf", entry=entry)
 
 
-def compiled(choose: Chooser, family: int = 0) -> Case:
+def compiled(choose: Chooser, family: int) -> Case:
     """Data, times and tapes for one of a few blocks that are compiled once."""
     walk = times(choose)
     parts = gradient(choose, len(walk))
@@ -284,19 +274,3 @@ def compiled(choose: Chooser, family: int = 0) -> Case:
         again=parts["again"],
         context=parts["context"],
     )
-
-
-#: What draws the cases of a check, by its name.
-MAKERS: dict[str, Callable[[Chooser], Case]] = {
-    maker.__name__: maker
-    for maker in (exact, noisy, observed, solution, differences, backsolve, reversible)
-}
-
-
-def anything(choose: Chooser, families: int = 0) -> Case:
-    """A case of any check, the exact adjoints' most often."""
-    makers = [exact] * 7 + list(MAKERS.values())
-    number = choose.number(0, len(makers) + families - 1)
-    if number >= len(makers):
-        return compiled(choose, number - len(makers))
-    return makers[number](choose)

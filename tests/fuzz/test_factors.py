@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import snopt
 from snopt.kronecker import KroneckerOptions
+from tests.fuzz.draw import examples
 from tests.kronecker.recorded import collected, factors_after, recorder_of
 from tests.problems import Residual
 
 STEPS = 12
 CONVS = [nn.Conv1d, nn.Conv2d, nn.Conv3d]
-fuzzed = settings(max_examples=12, derandomize=True, deadline=None, database=None)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ QUADRATURES = {"steps": snopt.PerStep(2), "three": snopt.PerStep(3), "grid": sno
     st.sampled_from(["expand", "trace"]),
     st.sampled_from([0.5, 1.0]),
 )
-@settings(fuzzed, max_examples=30)
+@examples(30)
 def test_factors_equal_brute_force(case, solver, quadrature, sharing, horizon):
     field, x = Random(case), start(case)
     solver, tol = SOLVERS[solver]
@@ -230,7 +230,7 @@ def test_factors_equal_brute_force(case, solver, quadrature, sharing, horizon):
 
 
 @given(cases().filter(lambda case: case.dims > 0))
-@fuzzed
+@examples(12)
 def test_axis_factors_are_partial_traces_of_the_brute_force_factor(case):
     field, x = Random(case), start(case)
     got = found(block(field), x, KroneckerOptions(conv="per_axis"))
@@ -245,7 +245,7 @@ def test_axis_factors_are_partial_traces_of_the_brute_force_factor(case):
 
 
 @given(cases(), st.sampled_from([1e-4, 1e-5]), st.sampled_from(["expand", "trace"]))
-@fuzzed
+@examples(12)
 def test_factors_do_not_depend_on_tolerance_or_rejected_steps(case, tol, sharing):
     field, x = Random(case), start(case)
     options = KroneckerOptions(conv="kfc", sharing=sharing)
@@ -256,7 +256,7 @@ def test_factors_do_not_depend_on_tolerance_or_rejected_steps(case, tol, sharing
 
 
 @given(cases(), st.lists(st.sampled_from([0.2, 0.35, 0.5, 0.8]), max_size=3, unique=True))
-@fuzzed
+@examples(12)
 def test_factors_do_not_depend_on_splitting_order_or_reduction(case, cuts):
     field, x = Random(case), start(case)
     whole = found(block(field), x)
@@ -281,7 +281,7 @@ def test_factors_do_not_depend_on_splitting_order_or_reduction(case, cuts):
 
 
 @given(cases(), st.integers(1, 2))
-@fuzzed
+@examples(12)
 def test_accumulated_batches_are_one_batch(case, parts):
     field, x = Random(case), start(case)
     x = torch.cat([x] * parts) + torch.arange(parts).repeat_interleave(case.batch).view(
@@ -300,7 +300,7 @@ def test_accumulated_batches_are_one_batch(case, parts):
 
 
 @given(cases(), st.sampled_from(["kfc", "per_axis"]))
-@fuzzed
+@examples(12)
 def test_one_euler_step_gives_the_factors_of_a_residual_layer(case, conv):
     field, x = Random(case), start(case)
     options = KroneckerOptions(conv=conv)
@@ -353,7 +353,7 @@ def cell_reference(field, x, matrix):
     st.integers(1, 4),
     st.sampled_from(["checkpoint", "backsolve", "direct"]),
 )
-@fuzzed
+@examples(12)
 def test_factors_of_cells_equal_brute_force(kind, seed, size, batch, adjoint):
     field = Cell(kind, seed, size)
     x = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed)).double()

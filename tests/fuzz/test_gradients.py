@@ -1,11 +1,11 @@
 """Random problems, the same ones in every run: adjoints against each other and other ways.
 
-``make fuzz`` draws new problems for ten minutes. A problem that fails is printed as a case that
-can be typed into ``judge``, and belongs among ``FOUND`` when it is repaired.
+``make fuzz`` draws many more, and new ones. A problem that fails is made simpler and printed as a
+case that can be typed into ``judge``; it belongs among ``FOUND`` when it is repaired.
 """
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, reject, settings
+from hypothesis import given, reject
 
 from tests.fuzz import draw
 from tests.fuzz.cases import ALL, Case
@@ -50,18 +50,6 @@ FOUND = [
 ]
 
 
-def fixed(examples):
-    """The same examples in every run, shrunk when they fail, on machines of any speed."""
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-
-
 def verify(case):
     verdict = judge(case)
     assert not verdict.wrong, f"{verdict} of {case!r}"
@@ -80,49 +68,49 @@ def test_what_was_wrong_once_is_right(case):
     verify(case)
 
 
-@fixed(90)
+@draw.examples(90)
 @given(draw.strategy(draw.exact))
 def test_checkpointed_gradients_are_those_of_backpropagation(case):
     explore(case)
 
 
-@fixed(30)
+@draw.examples(30)
 @given(draw.strategy(draw.noisy, "dropout"))
 def test_random_numbers_of_the_forward_pass_are_those_of_the_backward_pass(case):
     explore(case)
 
 
-@fixed(25)
+@draw.examples(25)
 @given(draw.strategy(draw.noisy, "norm"))
 def test_running_statistics_are_updated_by_the_forward_pass_alone(case):
     explore(case)
 
 
-@fixed(40)
+@draw.examples(40)
 @given(draw.strategy(draw.observed))
 def test_an_observer_changes_no_bit_and_is_told_of_the_whole_path(case):
     explore(case)
 
 
-@fixed(25)
+@draw.examples(25)
 @given(draw.strategy(draw.solution))
 def test_solutions_are_within_their_tolerance_of_scipys(case):
     explore(case)
 
 
-@fixed(40)
+@draw.examples(40)
 @given(draw.strategy(draw.differences))
 def test_gradients_are_slopes_of_the_loss(case):
     explore(case)
 
 
-@fixed(25)
+@draw.examples(25)
 @given(draw.strategy(draw.backsolve))
 def test_the_continuous_adjoint_is_within_its_tolerance(case):
     explore(case)
 
 
-@fixed(40)
+@draw.examples(40)
 @given(draw.strategy(draw.reversible))
 def test_the_reversible_gradient_is_that_of_its_own_leapfrog(case):
     explore(case)
@@ -138,7 +126,7 @@ def fresh_blocks(traced):
 @pytest.mark.usefixtures("fresh_blocks")
 @pytest.mark.parametrize("family", range(len(FAMILIES)))
 def test_compiled_gradients_are_those_of_backpropagation(family):
-    @fixed(12)
+    @draw.examples(12)
     @given(draw.strategy(draw.compiled, family))
     def compare(case):
         # One block to compile, which keeps some steps and runs the others again.

@@ -9,16 +9,16 @@ import functools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import snopt
 from snopt.kronecker import KroneckerOptions
 from snopt.optim import SNOpt
+from tests.fuzz.draw import examples
 
 STEPS = 5
-fuzzed = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 
 
 class Field(nn.Module):
@@ -164,7 +164,7 @@ def test_updates_equal_dense_kronecker_products(rule):
         st.integers(1, 3),
         st.integers(1, 7),
     )
-    @fuzzed
+    @examples(15)
     def check(model, conv, max_size, momentum, weight_decay, averaging, every, N):
         (model, shape), decay = model, 0.9
         hyper = {
