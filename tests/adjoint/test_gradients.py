@@ -10,7 +10,7 @@ import torchdiffeq
 
 import snopt
 from snopt.base.errors import GradientError
-from tests.problems import PairField, TanhField
+from tests.problems import TanhField
 
 ADJOINTS = ["checkpoint", "backsolve", "reversible", "direct"]
 TIMES = [0.0, 0.3, 0.31, 0.9]
@@ -66,42 +66,6 @@ def test_adjoints_agree_with_torchdiffeq_at_a_fine_tolerance(problem, adjoint, m
     assert relative(gradients(ours, field, x0, t, weights), expected) < 1e-6
 
 
-@pytest.mark.parametrize("keep", [0, 1, 3])
-@pytest.mark.parametrize(
-    "method", ["euler", "midpoint", "heun", "rk4", "bosh3", "dopri5", "dopri8"]
-)
-def test_checkpoint_is_exact_for_the_discretised_solution(problem, method, keep):
-    """At a coarse tolerance it equals backpropagation through the same steps, to rounding."""
-    field, x0 = problem
-    t = torch.tensor(TIMES, dtype=torch.float64, requires_grad=True)
-    weights = torch.randn(4, 4, 3, dtype=torch.float64)
-    options = {"step_size": 0.2} if method in ("euler", "midpoint", "heun", "rk4") else None
-
-    def found(adjoint):
-        solver = {"rtol": 1e-2, "atol": 1e-2, "method": method, "options": options}
-        solve = lambda: snopt.odeint(field, x0, t, adjoint=adjoint, **solver)  # noqa: E731
-        return gradients(solve, field, x0, t, weights)
-
-    assert relative(found(snopt.Checkpoint(keep)), found(snopt.Direct())) < 1e-13
-
-
-def test_reversible_is_exact_for_the_discretised_solution(problem):
-    """Against finite differences of the same fixed leapfrog steps."""
-    field, x0 = problem
-    direction = torch.randn_like(x0)
-    options = {"first_step": 0.1, "max_step": 0.1}
-
-    def end(x):
-        return snopt.odeint(field, x, [0.0, 1.0], rtol=1e3, atol=1e3, options=options,
-                            adjoint="reversible")[-1].sin().sum()  # fmt: skip
-
-    (gradient,) = torch.autograd.grad(end(x0), x0)
-    eps = 1e-6
-    with torch.no_grad():
-        slope = (end(x0 + eps * direction) - end(x0 - eps * direction)) / (2 * eps)
-    assert (gradient * direction).sum().item() == pytest.approx(slope.item(), rel=1e-8)
-
-
 @pytest.mark.parametrize("adjoint", ADJOINTS)
 def test_gradcheck(adjoint):
     field = TanhField(2, 4)
@@ -115,24 +79,6 @@ def test_gradcheck(adjoint):
 
     inputs = (x0, t, *field.parameters())
     assert torch.autograd.gradcheck(end, inputs, eps=1e-5, atol=1e-5, rtol=1e-4, fast_mode=True)
-
-
-@pytest.mark.parametrize("adjoint", ADJOINTS)
-def test_nested_tuple_states(adjoint):
-    field = PairField()
-    x0 = (
-        torch.randn(3, 2, dtype=torch.float64, requires_grad=True),
-        (torch.randn(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)),
-    )
-    results = []
-    for name in (adjoint, "direct"):
-        x, (y, z) = snopt.odeint(field, x0, TIMES, rtol=1e-8, atol=1e-8, adjoint=name)
-        assert x.shape == (4, 3, 2)
-        assert z.shape == (4, 3)
-        loss = x[-1].sum() + (y[2] ** 2).sum() + z[1:].sum()
-        results.append(torch.autograd.grad(loss, [x0[0], *field.parameters()]))
-    for a, b in zip(*results, strict=True):
-        assert relative(a, b) < 1e-5
 
 
 @pytest.mark.parametrize("adjoint", [None, *ADJOINTS])

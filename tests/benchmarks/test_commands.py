@@ -22,7 +22,6 @@ SMALLEST = {
     "engine limit": "--cases cnf_miniboone_small --repeats 1 --eager --out {out}",
     "engine tradeoff": "--cases cnf_miniboone_small --adjoints Checkpoint() --repeats 1 "
     "--out {out}",
-    "engine page": "--out {folder}",
     "optimizer race": "--split tune --tasks digits circle --methods snopt adam --rates 0.01 "
     "--seeds 1 --updates 2 --scale smoke --out {folder}",
     "optimizer cost": "--cases cnf_miniboone_small --repeats 1",

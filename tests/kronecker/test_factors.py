@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from snopt.kronecker import ConvView, KroneckerOptions, LinearView
+from snopt.kronecker import ConvView, LinearView
 from snopt.kronecker.factors import (
     FEWEST,
     FactorSums,
@@ -15,7 +15,6 @@ from snopt.kronecker.factors import (
     finished,
     sampled_factors,
 )
-from tests.kronecker.recorded import factors_after
 
 CALLS = {
     "rows": (LinearView(nn.Linear(3, 2)), (5, 3), (5, 2)),
@@ -46,21 +45,6 @@ def test_factors_are_those_of_the_table(name, sharing, batches):
         A = A / A.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None] / 0.7
     torch.testing.assert_close(found.modes[1][0], 0.7 * A)
     torch.testing.assert_close(found.modes[0][0], 0.7 * 2.0 * B)
-
-
-def test_factors_of_the_axes_have_the_partial_traces_of_the_patch_factor():
-    torch.manual_seed(0)
-    layer = nn.Conv2d(2, 3, (3, 1), bias=False).double()
-    x = torch.randn(5, 2, 6, 4, dtype=torch.float64)
-    axes, patches = (
-        factors_after(layer, lambda: layer(x).square().mean(), KroneckerOptions(conv=conv))["model"]
-        for conv in ("per_axis", "kfc")
-    )
-    torch.testing.assert_close(axes.B, patches.B)
-    for way in ("ckdk->cd", "ckcl->kl"):
-        found, want = (torch.einsum(way, f.A.reshape(2, 3, 2, 3)) for f in (axes, patches))
-        torch.testing.assert_close(found, want)
-    assert not torch.allclose(axes.A, patches.A)
 
 
 @pytest.mark.parametrize("form", ["kfc", "per_axis"])

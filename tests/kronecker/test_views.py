@@ -68,18 +68,6 @@ def test_packing_is_undone_by_unpacking(name, form):
         assert torch.equal(again[1], bias)
 
 
-@pytest.mark.parametrize("name", CONVS)
-def test_axis_factors_are_partial_traces_of_the_patch_factor(name):
-    module, z = conv_case(name)
-    view = ConvView(module, form="per_axis")
-    p = view.inputs(z).flatten(1, 2)
-    c, k = view.channels, view.kernel
-    gram = (p.mT @ p).reshape(view.groups, c, k, c, k)
-    exact = {"rtol": 1e-12, "atol": 1e-12}
-    torch.testing.assert_close(view.channel_gram(z), torch.einsum("gckdk->gcd", gram), **exact)
-    torch.testing.assert_close(view.kernel_gram(z), torch.einsum("gckcl->gkl", gram), **exact)
-
-
 @pytest.mark.parametrize("name", ["groups", "same", "one dimension"])
 def test_patches_in_parts_are_the_patches(name, monkeypatch):
     module, z = conv_case(name)
