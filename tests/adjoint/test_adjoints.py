@@ -141,9 +141,13 @@ def test_gauss_nodes_are_numpys(n):
 def test_the_library_needs_torch_only():
     code = """
 import sys
+OTHERS = (
+    "numpy", "scipy", "torchdiffeq", "matplotlib", "sklearn", "pandas", "optuna", "h5py", "pooch",
+    "tyro", "rich", "tensorboard",
+)
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("numpy", "scipy", "torchdiffeq"):
+        if name.split(".")[0] in OTHERS:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Refuse())
 import torch, snopt

@@ -6,16 +6,14 @@ from torch.nn import functional
 
 from snopt.adjoint import NeuralODE, odeint
 from snopt.base.errors import GradientError
-from snopt.lab.optimizers.recursive import Recursive, adjoint_field, recursive_adjoint
+from snopt.lab.optimizers.recursive import Recursive, recursive_adjoint
 from snopt.models import CNF, ODERNN
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt
 from tests.problems_second_order import (
     DTYPE,
     POINTS,
-    BilinearField,
     TimedMLP,
-    bilinear_solution,
     cross_entropy,
     mlp_truth,
     random,
@@ -44,25 +42,6 @@ def test_equals_autograd_at_fine_tolerance(solver):
     gradient, products = derivatives(TimedMLP(), POINTS, cross_entropy, v, **solver)
     assert relative(gradient, true["gradient"][4:]) < 1e-7
     assert relative(products, v @ true["hessian"][4:, 4:]) < 1e-6
-
-
-def test_bilinear_field_has_the_closed_form():
-    field, x0 = BilinearField(), random(3, seed=5)
-    P = torch.eye(3, dtype=DTYPE)
-    true = bilinear_solution(field, x0, P, 1.0, exact=True)
-    v = torch.eye(9, dtype=DTYPE)[:3]
-    _, found = derivatives(field, x0, lambda x: 0.5 * x @ x, v, rtol=1e-10, atol=1e-11)
-    assert relative(found, true["Q_uu"][:3]) < 1e-8
-
-
-def test_augmented_field_is_the_adjoint_ode():
-    A, x, a = random(3, 3, seed=1), random(3, seed=2), random(3, seed=3)
-    G = adjoint_field(lambda t, x: A @ x, x.shape, [A.requires_grad_()])
-    with torch.no_grad():
-        out = G(torch.tensor(0.0), torch.cat([x, a, torch.zeros(9)]))
-    true = torch.cat([A @ x, -A.mT @ a, -torch.outer(a, x).reshape(-1)]).detach()
-    assert relative(out, true) < 1e-12
-    assert not out.requires_grad
 
 
 SERIES, LABELS = random(4, 5, 3, seed=1), torch.tensor([0, 1, 2, 1])

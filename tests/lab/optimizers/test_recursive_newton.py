@@ -75,26 +75,6 @@ def test_a_step_is_the_solution_of_the_damped_newton_equation(monkeypatch):
     assert 1 < newton.products < 30
 
 
-def test_newton_does_not_mind_scales_that_stop_gradient_descent():
-    scales = torch.tensor([1.0, 1e-2], dtype=DTYPE)
-    ends = {}
-    for make, lr in ((RecursiveNewton, 1.0), (torch.optim.SGD, 0.5)):
-        param = nn.Parameter(torch.ones(2, dtype=DTYPE))
-        optimizer = make([param], lr=lr)
-        for _ in range(15):
-            optimizer.step(closure_for(param, optimizer, lambda p: (scales * p.square()).sum()))
-        ends[make] = param.detach().norm()
-    assert ends[RecursiveNewton] < 0.05
-    assert ends[torch.optim.SGD] > 0.8
-
-
-def test_conjugate_gradients_solve_a_positive_system():
-    A, b = symmetric([1.0, 2.0, 3.0, 10.0]), torch.randn(4, dtype=DTYPE)
-    d, residual = conjugate_gradients(lambda v: A @ v, b, 4)
-    assert torch.allclose(residual, b - A @ d)
-    assert residual.norm() <= 0.1 * b.norm()
-
-
 def test_conjugate_gradients_end_at_negative_curvature():
     b = torch.ones(3, dtype=DTYPE)
     downwards = symmetric([-1.0, -2.0, -3.0])

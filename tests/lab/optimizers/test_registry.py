@@ -17,7 +17,6 @@ from snopt.lab.recipes.catalogue import recipe
 from snopt.lab.recipes.run import experiment_of, run
 from snopt.lab.recipes.settings import with_settings
 from snopt.lab.train.step import needs_closure
-from snopt.models import ImageClassifier
 from snopt.models.fields import TanhField
 from snopt.optim import SNOpt
 
@@ -143,30 +142,6 @@ def test_mnist_runs(tmp_path, name, setting):
     outcome = run(with_settings(recipe("mnist", name, "smoke"), [setting]), tmp_path / "run")
     assert (outcome.status, outcome.iteration) == ("finished", 3)
     assert math.isfinite(outcome.last["test"]["loss"])
-
-
-@pytest.mark.parametrize("name", ["adam", "sgd", "snopt"])
-def test_the_reversible_adjoint_trains_images(name):
-    torch.manual_seed(0)
-    net = ImageClassifier(1, 3, 4, adjoint="reversible", rtol=1e-2, atol=1e-2)
-    optimizers = make_optimizers(net, OptimizerConfig(name, 0.01))
-    before = net.block.field.first.weight.detach().clone()
-    x = torch.randn(4, 1, 8, 8)
-
-    def closure():
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), torch.arange(4) % 3)
-        loss.backward()
-        return loss
-
-    first = closure().item()
-    for _ in range(5):
-        closure()
-        for optimizer in optimizers:
-            optimizer.step()
-    assert closure().item() < first
-    assert (net.block.field.first.weight != before).any()
 
 
 def test_schedules_multiply_the_rates_of_all_optimizers():
