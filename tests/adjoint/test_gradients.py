@@ -66,21 +66,6 @@ def test_adjoints_agree_with_torchdiffeq_at_a_fine_tolerance(problem, adjoint, m
     assert relative(gradients(ours, field, x0, t, weights), expected) < 1e-6
 
 
-@pytest.mark.parametrize("adjoint", ADJOINTS)
-def test_gradcheck(adjoint):
-    field = TanhField(2, 4)
-    x0 = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
-    t = torch.tensor([0.1, 0.6, 1.1], dtype=torch.float64, requires_grad=True)
-    tol = 1e-8 if adjoint == "reversible" else 1e-10
-
-    def end(x0, t, *params):
-        # The tensors under test are the module's own, so that perturbing them perturbs the field.
-        return snopt.odeint(field, x0, t, rtol=tol, atol=tol, adjoint=adjoint)
-
-    inputs = (x0, t, *field.parameters())
-    assert torch.autograd.gradcheck(end, inputs, eps=1e-5, atol=1e-5, rtol=1e-4, fast_mode=True)
-
-
 @pytest.mark.parametrize("adjoint", [None, *ADJOINTS])
 def test_parameters_that_are_not_on_the_field(adjoint):
     """Without an adjoint a closure is backpropagated through, and needs no list of them."""

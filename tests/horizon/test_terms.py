@@ -60,20 +60,6 @@ def test_exact_terms_are_autograds_derivatives(name):
         assert relative(value, expected) < 1e-6
 
 
-@pytest.mark.parametrize("name", ["scalar with time", "vector running"])
-def test_first_and_second_derivative_are_finite_differences_of_the_cost(name):
-    make, x0, (t0, T), terminal, running, penalty = CASES[name]
-    field, h = make(), 1e-3
-    values = []
-    for shift in (-h, 0.0, h):
-        end = (t0, T + shift)
-        Q = differential_programming(field, x0, end, terminal, running, **TIGHT).Q
-        values.append(Q + penalty(torch.tensor(T + shift, dtype=DTYPE)))
-    found = horizon_terms(field, x0, (t0, T), terminal, running, penalty, exact=True, **TIGHT)
-    assert relative(found.Q_T, (values[2] - values[0]) / (2 * h)) < 1e-5
-    assert relative(found.Q_TT, (values[2] - 2 * values[1] + values[0]) / h**2) < 1e-4
-
-
 @pytest.mark.parametrize("terminal", [quadratic, wavy])
 def test_the_papers_terms_are_exact_where_the_field_stands_still(terminal):
     """dF/dt = 0 along the path of a constant field, so that only F_u is left out, of Q_Tu."""

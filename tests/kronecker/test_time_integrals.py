@@ -1,7 +1,5 @@
 """A and B of layers inside a solve: closed forms, exact cases, and what they do not depend on."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -47,20 +45,6 @@ def same(a, b, rtol=1e-6):
         for one, other in ((a[name].A, b[name].A), (a[name].B, b[name].B)):
             atol = rtol * float(one.abs().max())
             torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
-
-
-def test_scalar_linear_field_in_closed_form():
-    a, T, x0, y = 0.7, 1.3, 1.5, 0.4
-    block = snopt.NeuralODE(
-        Linear(torch.tensor([[a]], dtype=torch.float64)), T, rtol=1e-9, atol=1e-9
-    )
-    x = torch.tensor([[x0]], dtype=torch.float64)
-    found = factors_after(block, lambda: ((block(x) - y) ** 2).sum())["field.layer"]
-    # x(t) = x0 e^{at}, Q_x(t) = Q_x(T) e^{a(T-t)}; B carries the 1/T of the terminal condition.
-    integral = (math.exp(2 * a * T) - 1) / (2 * a)
-    q = 2 * (x0 * math.exp(a * T) - y)
-    assert found.A.item() == pytest.approx(x0**2 * integral, rel=1e-6)
-    assert found.B.item() == pytest.approx(q**2 * integral / T, rel=1e-6)
 
 
 def test_matrix_linear_field_by_matrix_exponentials():

@@ -36,17 +36,6 @@ def by_hand(model: ODERNN, x: torch.Tensor, times: torch.Tensor) -> torch.Tensor
     return model.head(state)[0]
 
 
-@pytest.mark.parametrize(
-    ("channels", "classes", "hidden"), [(27, 10, 32), (19, 25, 64), (7, 20, 32)]
-)
-def test_parameters_are_those_of_the_paper(channels, classes, hidden):
-    model = ODERNN(channels, classes, hidden)
-    field = 4 * (hidden * hidden + hidden)
-    cell = 3 * (channels * hidden + hidden * hidden + 2 * hidden)
-    head = hidden * classes + classes
-    assert sum(p.numel() for p in model.parameters()) == field + cell + head
-
-
 def test_default_times_are_one_unit_apart_and_make_one_solve_an_interval():
     model, x = tight_model(), series()
     found = model(x)

@@ -6,11 +6,8 @@ from torch import nn
 
 from snopt.base.errors import UnknownName
 from snopt.second_order.cost_to_go import CostToGo
-from snopt.second_order.flat_problem import FlatProblem, Solver
 from snopt.second_order.matrix_odes import (
     differential_programming,
-    matrix_slopes,
-    terminal_condition,
 )
 from tests.problems_second_order import (
     COARSE,
@@ -242,28 +239,10 @@ def test_solve_backward_in_time():
 # ------------------------------------------------------------------------------ structure
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_symmetric_matrices_stay_symmetric_along_the_path(exact):
-    problem = FlatProblem.of(TimedMLP(), POINTS, (0.0, 1.0), wavy, mixed_running)
-    state = terminal_condition(problem, problem.x0 + 0.3)
-    for stop in (0.7, 0.4, 0.0):
-        state = Solver(rtol=1e-6, atol=1e-6).integrate(
-            lambda t, s: matrix_slopes(problem, t, *s, exact=exact), state, 1.0, stop
-        )
-        Q_zz = state[-1]
-        assert float((Q_zz - Q_zz.mT).abs().max()) <= 1e-12 * float(Q_zz.abs().max())
-
-
 def test_returned_matrices_are_symmetric_to_the_last_bit():
     found = solved(terminal=wavy, exact=True)
     assert torch.equal(found.Q_xx, found.Q_xx.mT)
     assert torch.equal(found.Q_uu, found.Q_uu.mT)
-
-
-def test_gauss_newton_matrix_of_a_convex_loss_is_positive():
-    found = solved(**TIGHT)
-    values = torch.linalg.eigvalsh(found.Q_uu)
-    assert values.min() > -1e-10 * values.max()
 
 
 ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "bosh3": 3, "rk4": 4, "dopri5": 5}

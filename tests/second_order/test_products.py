@@ -19,7 +19,6 @@ from tests.problems_second_order import (
     cross_entropy,
     mixed_running,
     mlp_truth,
-    observed_orders,
     random,
     relative,
 )
@@ -78,24 +77,6 @@ def test_adaptive_steps_are_those_of_the_solve(method):
     flat = torch.cat([g.reshape(-1) for g in gradient])
     true = torch.autograd.grad(flat @ v, params)
     assert relative(found, torch.cat([g.reshape(-1) for g in true])) < 1e-10
-
-
-@pytest.mark.parametrize("kind", PRODUCTS)
-@pytest.mark.parametrize(("method", "order"), {"midpoint": 2, "rk4": 4}.items())
-def test_backsolve_converges_with_the_order_of_the_solver(kind, method, order):
-    v = random(20, seed=6)
-    args = (TimedMLP(), POINTS, (0.0, 1.0), cross_entropy, v, mixed_running)
-    true = mlp_truth(cross_entropy, mixed_running)[kind][4:, 4:] @ v
-    errors = [
-        relative(
-            PRODUCTS[kind](
-                *args, adjoint="backsolve", method=method, options={"step_size": 1 / steps}
-            ),
-            true,
-        )
-        for steps in (6, 12)
-    ]
-    assert observed_orders(errors)[0] > order - 0.3
 
 
 def test_backsolve_takes_black_box_methods():
