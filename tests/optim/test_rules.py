@@ -1,4 +1,4 @@
-"""Details of rules; test_algorithms.py has whole updates."""
+"""Details of rules; tests/fuzz/test_updates.py writes out whole updates."""
 
 import copy
 
