@@ -1,14 +1,12 @@
-"""Layers of one's own are covered, checked, and trained like those of torch."""
+"""Layers of one's own; docs/architecture.md has one that is registered, checked and trained."""
 
 import pytest
 import torch
 from torch import nn
 
-from snopt.adjoint import NeuralODE
 from snopt.kronecker import VIEWS, LayerView, LinearView, check_view, is_covered, register_layer
 from snopt.kronecker.registry import view_of
 from snopt.optim import SNOpt
-from tests.problems import descend
 
 
 class PerHead(nn.Module):
@@ -45,41 +43,9 @@ class PerHeadView(LayerView):
         return (packed[0][..., :-1], packed[0][..., -1]) if self.bias else (packed[0], None)
 
 
-@pytest.fixture
-def registered(monkeypatch):
-    monkeypatch.setitem(VIEWS, PerHead, PerHeadView)
-
-
-class Field(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.heads = PerHead(2, 3)
-
-    def forward(self, t, x):
-        return torch.tanh(self.heads(x))
-
-
-def test_a_registered_layer_has_a_view_that_passes_the_check(registered):
-    layer = PerHead(2, 3).double()
-    assert is_covered(layer)
-    check_view(layer, torch.randn(5, 2, 3, dtype=torch.float64))
-
-
-def test_a_registered_layer_in_a_field_is_preconditioned(registered):
-    model = NeuralODE(Field())
-    optimizer = SNOpt(model, lr=0.05)
-    x = torch.randn(6, 2, 3, generator=torch.Generator().manual_seed(1))
-    losses = descend(optimizer, lambda: (model(x) - 1).square().mean(), 20)
-    assert list(optimizer.factors) == ["field.heads"]
-    factors = optimizer.factors["field.heads"]
-    assert factors.A.shape == (2, 4, 4)
-    assert factors.B.shape == (2, 3, 3)
-    assert losses[-1] < 0.7 * losses[0]
-
-
 def test_without_registration_it_is_left_to_the_fallback():
     assert not is_covered(PerHead(2, 3))
-    assert {row.trained_by for row in SNOpt(NeuralODE(Field())).summary().rows} == {"adam"}
+    assert {row.trained_by for row in SNOpt(PerHead(2, 3)).summary().rows} == {"adam"}
     with pytest.raises(TypeError, match=r"PerHead has .*register_layer"):
         view_of(PerHead(2, 3))
 

@@ -9,7 +9,7 @@ import snopt
 from snopt.kronecker import KroneckerOptions
 from snopt.second_order.terminal import ggn_factors, sampled_factor
 from tests.kronecker.recorded import factors_after
-from tests.problems import LayerField
+from tests.problems import LayerField, Residual
 
 
 def dense_ggn(model, weights, x, hessian):
@@ -73,14 +73,6 @@ def test_one_euler_step_of_a_linear_field_with_squared_error():
 
         def forward(self, t, x):
             return self.layer(x)
-
-    class Residual(nn.Module):
-        def __init__(self, field):
-            super().__init__()
-            self.field = field
-
-        def forward(self, x):
-            return x + self.field(0.0, x)
 
     block = snopt.NeuralODE(Field(), 1.0, method="euler", options={"step_size": 1.0})
     model = nn.Sequential(block, nn.Linear(3, 2)).double()
