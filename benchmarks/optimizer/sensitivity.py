@@ -101,6 +101,7 @@ def settings() -> dict[str, dict[str, Callable[[nn.Module], Any]]]:
         },
         "momentum": {f"{v:g}": ours(momentum=v) for v in (0.0, 0.5, 0.95)},
         "decay": {f"{v:g}": ours(decay=v) for v in (0.9, 0.99, 0.9999)},
+        "weight_decay": {f"{v:g}": ours(weight_decay=v) for v in (0.0, 0.1, 1.0, 3.0)},
         "averaging": {f"{v:g}": factors(averaging=v) for v in (0.0, 0.5, 0.97)},
         "terminal": {v: factors(terminal=v, **loss) for v in ("sampled", "ggn")},
         "quadrature": {f"UniformGrid({n})": factors(quadrature=UniformGrid(n)) for n in (3, 30)},

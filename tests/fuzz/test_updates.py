@@ -114,7 +114,7 @@ class Dense:
         d = self.U[i] @ X
         for j in range(len(d)):  # weights that the step moves towards zero decay
             if d[j] * theta[j] > 0:
-                d[j] += h["weight_decay"] * self.scales[i][j] * abs(d[j]) * theta[j]
+                d[j] += h["weight_decay"] * self.scales[i][j] * theta[j]
         self.fast[i] = self.fast[i] - lr * d
         # Within the warm-up the k-th step counts with k² times the square of its rate.
         mean = mean + (self.fast[i] - mean) * self.k**4 / sum(j**4 for j in range(self.k + 1))

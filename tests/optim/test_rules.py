@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import snopt
-from snopt.optim.averaging import averaged_step_, share_and_lr
+from snopt.optim.averaging import averaged_step_, move_, share_and_lr
 from snopt.optim.eigenbasis import rotate
 from snopt.optim.rules import amortized, tikhonov
 
@@ -55,10 +55,22 @@ def test_weight_decay_acts_only_where_the_step_goes_towards_zero(make, shape, ke
     towards_zero = plain * weight < 0
     assert 0 < towards_zero.sum() < weight.numel()
     assert torch.equal(decayed[~towards_zero], plain[~towards_zero])
-    longer = (decayed / plain)[towards_zero]
-    expected = 1 + 0.5 * kernel**0.5 * weight[towards_zero].abs()
-    torch.testing.assert_close(longer, expected, rtol=1e-3, atol=0)
+    rate = 0.1 / 20  # the first step of the warm-up
+    expected = -rate * 0.5 * kernel**0.5 * weight[towards_zero]
+    torch.testing.assert_close((decayed - plain)[towards_zero], expected, rtol=1e-3, atol=1e-8)
     assert torch.equal(decayed_bias, plain_bias)
+
+
+def test_weight_decay_shrinks_weights_without_a_gradient_worth_mentioning_and_fades():
+    def shrunk(count):
+        """Return by how much of its rate a weight moves in this step."""
+        weight = torch.full((1, 1), 2.0)
+        state = {"fast": weight.clone(), "count": count - 1}
+        move_([weight], [state], [torch.full((1, 1), 1e-12)], 0.1, 0.0, 0.5)
+        return float(2 - weight) / (0.1 * 0.5 * 2)
+
+    assert shrunk(300) == pytest.approx(1, rel=1e-4)
+    assert shrunk(1200) == pytest.approx(0.25, rel=1e-4)
 
 
 def test_a_wrong_number_of_bases_is_named():

@@ -11,12 +11,14 @@ from torch import Tensor
 from snopt.optim.batching import alike
 
 __all__ = [
-    "averaged_step_", "cautious_decay", "forget_average", "hide_averages", "move_",
+    "averaged_step_", "cautious_decay", "faded", "forget_average", "hide_averages", "move_",
     "refuse_averages", "share_and_lr", "show_averages",
 ]  # fmt: skip
 
 #: Number of warm-up steps of the learning rate.
 WARM_UP = 20
+#: Number of steps before the weight decay fades.
+FULL_DECAY = 300
 
 
 def share_and_lr(state: dict[str, Any], lr: float) -> tuple[float, float]:
@@ -79,43 +81,53 @@ def averaged_step_(
     torch._foreach_add_(zs, directions, alpha=-lr)
 
 
+def faded(weight_decay: float, count: int) -> float:
+    """Return the weight decay of one step: γ min(1, 300 / k).
+
+    The average changes more slowly with every step, and so does the decay. Without this, weights
+    of a model that fits its training data shrink until a single step raises the loss a
+    thousandfold.
+
+    Example:
+        >>> faded(0.3, 200), faded(0.3, 1000)
+        (0.3, 0.09)
+    """
+    return weight_decay * min(1.0, FULL_DECAY / count)
+
+
 def cautious_decay(
     directions: list[Tensor], params: list[Tensor], weight_decay: float
 ) -> list[Tensor]:
-    """Lengthen steps that go towards zero, in proportion to the distance.
+    """Add weight decay where it does not oppose the step (Chen et al. 2025).
 
-        d ← d (1 + γ √K max(0, sign(d) y))
+        d ← d + γ √K θ 1[d θ > 0]
 
-    For a noisy gradient this is a weight decay: steps to both sides are equally frequent, and those
-    towards zero are longer. Like the cautious weight decay of Chen et al. (2025), it never acts
-    against a step. Unlike it, it vanishes with the step. Only weights decay: tensors with two or
-    more axes.
+    It does not vanish with the gradient: where a model fits its training data, weights still
+    shrink. Only weights decay: tensors with two or more axes.
 
     K is the number of positions of a convolution's kernel, and 1 for a matrix. The usual initial
-    weights are smaller by √K, so the distance is relative to them.
+    weights are smaller by √K, so the decay is relative to them.
 
     Args:
         directions: d of each parameter, to be subtracted.
-        params: parameters y.
+        params: parameters θ.
         weight_decay: γ.
 
     Example:
         >>> cautious_decay([torch.tensor([[0.5, -0.5]])], [torch.tensor([[2.0, 2.0]])], 0.1)
-        [tensor([[ 0.6000, -0.5000]])]
+        [tensor([[ 0.7000, -0.5000]])]
         >>> cautious_decay([torch.full((1, 1, 2, 2), 0.5)], [torch.ones(1, 1, 2, 2)], 0.1)[0][0, 0]
-        tensor([[0.6000, 0.6000],
-                [0.6000, 0.6000]])
+        tensor([[0.7000, 0.7000],
+                [0.7000, 0.7000]])
     """
     found = list(directions)
     decaying = [i for i, param in enumerate(params) if param.dim() >= 2]
     if not weight_decay or not decaying:
         return found
-    ds = [found[i] for i in decaying]
-    factors = _distances(ds, [params[i] for i in decaying])
-    torch._foreach_clamp_min_(factors, 0)
-    torch._foreach_mul_(factors, [weight_decay * _kernel(params[i]) ** 0.5 for i in decaying])
-    torch._foreach_add_(factors, 1)
-    for i, direction in zip(decaying, torch._foreach_mul(ds, factors), strict=True):
+    ds, weights = [found[i] for i in decaying], [params[i] for i in decaying]
+    along = _along(ds, weights)
+    torch._foreach_mul_(along, [weight_decay * _kernel(weight) ** 0.5 for weight in weights])
+    for i, direction in zip(decaying, torch._foreach_add(ds, along), strict=True):
         found[i] = direction
     return found
 
@@ -125,12 +137,19 @@ def _kernel(weight: Tensor) -> int:
     return weight.shape[2:].numel()
 
 
-def _distances(directions: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-    """Return sign(d) y; for complex numbers the real part of y in the direction of d."""
+def _along(directions: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    """Return θ where it has the sign of d, and zero elsewhere.
+
+    For complex numbers this is the part of θ along d.
+    """
     if any(param.is_complex() for param in params):
-        along = [d.sgn().conj() * y for d, y in zip(directions, params, strict=True)]
-        return [part.real if part.is_complex() else part for part in along]
-    return list(torch._foreach_mul(torch._foreach_sign(directions), params))
+        signs = [d.sgn() for d in directions]
+        parts = [(s.conj() * y).real.clamp_min(0) for s, y in zip(signs, params, strict=True)]
+    else:
+        signs = list(torch._foreach_sign(directions))
+        parts = list(torch._foreach_mul(signs, params))
+        torch._foreach_clamp_min_(parts, 0)
+    return list(torch._foreach_mul(signs, parts))
 
 
 def move_(
@@ -149,16 +168,16 @@ def move_(
         directions: d of each.
         lr: η.
         momentum: β.
-        weight_decay: γ; see :func:`cautious_decay`.
+        weight_decay: γ; see :func:`faded` and :func:`cautious_decay`.
     """
     for param, state in zip(params, states, strict=True):
         if "fast" not in state:
             state["fast"] = param.detach().clone()
-    rates = [share_and_lr(state, lr) for state in states]
-    for batch in alike(params, rates):
-        share, rate = rates[batch[0]]
+    steps = [(*share_and_lr(state, lr), faded(weight_decay, state["count"])) for state in states]
+    for batch in alike(params, steps):
+        share, rate, decay = steps[batch[0]]
         ys = [params[i] for i in batch]
-        ds = cautious_decay([directions[i] for i in batch], ys, weight_decay)
+        ds = cautious_decay([directions[i] for i in batch], ys, decay)
         zs = [states[i]["fast"] for i in batch]
         averaged_step_(ys, zs, ds, lr=rate, momentum=momentum, share=share)
 

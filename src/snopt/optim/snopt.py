@@ -68,10 +68,10 @@ class SNOpt(torch.optim.Optimizer):
         lr: learning rate η.
         rule: update rule in the eigenbasis.
         momentum: β of the averaging for ``adam``, heavy-ball momentum for the other rules.
-        weight_decay: γ. For ``adam`` 0.3: steps of a weight θ towards zero are longer by the factor
-            1 + γ √K |θ|, where K is the number of positions of a convolution's kernel (1 for a
-            matrix). This is a form of cautious weight decay (Chen et al. 2025). For the others 0;
-            they follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
+        weight_decay: γ. For ``adam`` 0.3: cautious weight decay (Chen et al. 2025), γ √K θ added to
+            the step where it points the same way; K is the number of positions of a convolution's
+            kernel (1 for a matrix). It fades as 300 / k after 300 steps. For the others 0; they
+            follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
         decay: α of Algorithm 2; for ``adam`` the largest value of β₂, which grows with the steps.
         refresh_every: the longest interval between refreshes of the factors, in iterations.

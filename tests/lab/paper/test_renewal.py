@@ -52,7 +52,9 @@ def multiply_loss(job, place, factor):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.mark.parametrize(("factor", "renewed"), [(1 + 1e-6, 1), (1.1, 0), (math.nan, 0)])
+@pytest.mark.parametrize(
+    ("factor", "renewed"), [(1 + 1e-6, 1), (1.001, 0), (1.1, 0), (math.nan, 0)]
+)
 def test_another_loss_keeps_a_record_stale_and_rounding_does_not(space, job, factor, renewed):
     multiply_loss(job, -1, factor)
     told = []

@@ -7,9 +7,10 @@ recorded ones up to what rounding grows to, all records of the kind get a stamp 
 of seconds and memory are not renewed.
 
 How far rounding grows depends on the training: some recurrent models multiply it by ten thousand
-in a few updates. Where losses differ by more than ``GROWN``, it is measured: the run is begun a few
-times from weights with another last digit, and the difference may be a few times as large as the
-differences between these runs up to the same update.
+in a few updates. So where losses are not equal, it is measured: the run is begun a few times from
+weights with another last digit, and the difference may be a few times as large as the differences
+between these runs up to the same update. A fixed bound would not do: one that is wide enough for
+rounding lets another weight decay pass.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ __all__ = ["renew"]
 
 UPDATES = 25
 """Updates that are repeated."""
-ROUNDING, GROWN = 1e-5, 5e-2
-"""Relative differences that count as rounding: of the first losses, and of later ones. Rules that
-divide a gradient by its size turn the last digit of a small gradient into a whole step."""
+ROUNDING = 1e-5
+"""Relative difference that counts as rounding before it has grown."""
 NEIGHBOURS, TIMES = 3, 5.0
 """Runs from weights with another last digit, and how many times their differences are rounding."""
 FEWEST = 3
@@ -126,7 +126,7 @@ def _difference(records: list[Record]) -> float:
     differences = {
         step: abs(again.get(step, math.nan) / value - 1) for step, value in known.items()
     }
-    bounds = {step: GROWN if step > 1 else ROUNDING for step in known}
+    bounds = dict.fromkeys(known, ROUNDING)
     if differences.get(1, 0.0) <= ROUNDING and not _within(differences, bounds):
         bounds |= _grown(job.config, again, [step for step in known if step > 1])
     for step in sorted(known):
@@ -148,14 +148,14 @@ def _grown(
     """Return the relative differences that rounding explains, by update.
 
     They are those of runs from weights with another last digit, ``TIMES`` as large and at least
-    ``GROWN``. They do not shrink: two chaotic curves may cross.
+    ``ROUNDING``. They do not shrink: two chaotic curves may cross.
     """
     others = [_begun(config, neighbour) for neighbour in range(1, NEIGHBOURS + 1)]
     found, worst = {}, 0.0
     for step in sorted(steps):
         apart = [abs(other.get(step, math.nan) / again[step] - 1) for other in others]
         worst = max(worst, *(value for value in apart if math.isfinite(value)), 0.0)
-        found[step] = max(TIMES * worst, GROWN)
+        found[step] = max(TIMES * worst, ROUNDING)
     return found
 
 
