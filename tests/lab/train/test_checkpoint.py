@@ -53,7 +53,7 @@ def test_last_ones_are_kept_in_order_of_iterations(tmp_path):
 def test_damage_is_noticed_and_the_checkpoint_before_is_used(tmp_path, ruin):
     save(tmp_path, 1, 2)
     ruin(checkpoints(tmp_path)[-1])
-    with pytest.warns(RuntimeWarning, match=r"step-00000002.pt is damaged .*checksum"):
+    with pytest.warns(RuntimeWarning, match="step-00000002.pt is damaged"):
         assert load_checkpoint(tmp_path)["iteration"] == 1
 
 
