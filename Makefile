@@ -64,7 +64,7 @@ format: $(VENV)/.installed  ## lay the code out and mend what ruff can mend
 bench: $(VENV)/.installed  ## measure against torchdiffeq, write the tables
 	$(BIN)/python -m benchmarks.engine measure
 	$(BIN)/python -m benchmarks.engine memory
-	$(BIN)/python -m benchmarks.engine page
+	$(BIN)/python -m benchmarks.peers page
 
 bench-peers: $(PEERS)/.installed  ## measure against other libraries
 	$(PEERS)/bin/python -m benchmarks.peers measure

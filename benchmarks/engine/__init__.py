@@ -3,8 +3,8 @@
 ``measure`` compares with torchdiffeq on four workloads or, with ``--against SRC``, with another
 source tree of this package in one interleaved run; ``limit`` divides by the time of the bare
 evaluations of the field; ``tradeoff`` compares speed and memory of ``keep`` and the adjoints;
-``memory`` increases the number of steps; ``series`` times a whole iteration of the ODE-RNN;
-``choosing`` compares adjoints, methods and tolerances; ``page`` writes docs/peers.md.
+``memory`` increases the number of steps; ``choosing`` compares adjoints, methods and tolerances.
+``python -m benchmarks.peers page`` writes docs/peers.md.
 """
 
-COMMANDS = ("measure", "limit", "tradeoff", "memory", "series", "choosing", "page")
+COMMANDS = ("measure", "limit", "tradeoff", "memory", "choosing")

@@ -1,6 +1,6 @@
 """SNOpt beside other optimizers: how fast it learns, and what it costs.
 
-``race`` is the main benchmark: eight tasks, a grid of learning rates, one budget of CPU seconds or
+``race`` is the main benchmark: ten tasks, a grid of learning rates, one budget of CPU seconds or
 updates for all methods. ``cost`` times an iteration and its parts; ``sensitivity`` varies every
 setting alone; ``scaling`` measures several processes and predicts more; ``page`` writes the
 tables of docs/optimizer.md.

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from snopt.lab.config import Experiment, OptimizerConfig, Scale
 from snopt.lab.optimizers import find, make_optimizers
 from snopt.lab.recipes import recipe, with_settings
+from snopt.lab.train import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ SPLITS: dict[str, dict[str, Task]] = {
 SEEDS = {"tune": (10, 11), "report": (0, 1, 2)}
 HELD_OUT = 1000
 """The most examples that a run is judged by."""
+NEVER = 10**9
+"""Updates between evaluations: only the final model is judged."""
 RATES: dict[str, tuple[float, ...]] = {
     "snopt": (2e-2,),
     "snopt_amortized": (3e-3, 1e-2, 3e-2, 1e-1),
@@ -86,7 +89,15 @@ def installed(methods: Iterable[str]) -> list[str]:
     return found
 
 
-def experiment(task: Task, method: str, lr: float, seed: int, scale: Scale = "cpu") -> Experiment:
+def experiment(
+    task: Task,
+    method: str,
+    lr: float,
+    seed: int,
+    budget: tuple[str, float],
+    split: str = "report",
+    scale: Scale = "cpu",
+) -> Experiment:
     """Describe one run.
 
     Args:
@@ -94,6 +105,8 @@ def experiment(task: Task, method: str, lr: float, seed: int, scale: Scale = "cp
         method: ``"snopt"``, or with settings of its own ``"snopt:momentum=0.5,damping=1e-3"``.
         lr: Learning rate.
         seed: Decides weights, batches and noise.
+        budget: ``"updates"`` or ``"seconds"``, and how many.
+        split: Test examples are those of ``"report"`` only.
         scale: ``"smoke"`` for the smallest models and data.
     """
     name, _, settings = method.partition(":")
@@ -101,7 +114,15 @@ def experiment(task: Task, method: str, lr: float, seed: int, scale: Scale = "cp
     if scale != "smoke":
         data = replace(config.data, valid_examples=HELD_OUT, test_examples=HELD_OUT)
         config = with_settings(replace(config, data=data), task.settings)
-    optimizer = OptimizerConfig(name, lr=lr, weight_decay=find(name).weight_decay)
-    train = replace(config.train, seed=seed)
-    config = replace(config, optimizer=optimizer, train=train)
+    unit, amount = budget
+    length = {"iterations": int(amount)} if unit == "updates" else {"max_cpu_seconds": amount}
+    train = TrainConfig(
+        **length, batch_size=config.train.batch_size, seed=seed, evaluate_every=NEVER
+    )
+    config = replace(
+        config,
+        data=config.data if split == "report" else replace(config.data, test_examples=0),
+        optimizer=OptimizerConfig(name, lr=lr, weight_decay=find(name).weight_decay),
+        train=train,
+    )
     return with_settings(config, [setting for setting in settings.split(",") if setting])

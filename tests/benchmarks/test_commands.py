@@ -17,14 +17,12 @@ SMALLEST = {
     "engine measure": "--cases cnf_miniboone_small --forms tangent --quick "
     "--contenders snopt_checkpoint --parts work --out {out}",
     "engine memory": "--steps 2 --out {out}",
-    "engine series": "--repeats 1 --contenders snopt --out {out}",
     "engine choosing": None,  # writes docs; seconds long: its parts are tested by the page
     "engine limit": "--cases cnf_miniboone_small --repeats 1 --eager --out {out}",
     "engine tradeoff": "--cases cnf_miniboone_small --adjoints Checkpoint() --repeats 1 "
     "--out {out}",
-    "engine page": "--out {folder}",
     "optimizer race": "--split tune --tasks digits circle --methods snopt adam --rates 0.01 "
-    "--seeds 1 --updates 2 --scale smoke --out {out}",
+    "--seeds 1 --updates 2 --scale smoke --out {folder}",
     "optimizer cost": "--cases cnf_miniboone_small --repeats 1",
     "optimizer sensitivity": "--only default --iterations 1 --out {out}",
     "optimizer scaling": "--repeats 1 --out {out}",
@@ -40,7 +38,7 @@ SMALLEST = {
     "train.batch_size=4 train.iterations=1 train.evaluate_every=1",
 }
 SLOW = {
-    "engine memory", "engine series", "engine tradeoff", "optimizer cost", "optimizer scaling",
+    "engine memory", "engine tradeoff", "optimizer cost", "optimizer scaling",
     "peers equal", "peers measure", "theory figures", "theory memory",
 }  # fmt: skip
 FAST = [

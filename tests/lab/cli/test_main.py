@@ -16,7 +16,7 @@ COMMON = "scale iterations epochs until max_seconds set quiet"
 FLAGS = {
     "train": f"optimizer lr seed out resume overwrite settings horizon_policy tensorboard {COMMON}",
     "compare": f"optimizers seeds out {COMMON}",
-    "sweep": f"optimizer search trials seed out storage heartbeat {COMMON}",
+    "sweep": f"optimizer search trials seed out storage {COMMON}",
     "report": "out format",
     "paper": "scale tasks out page records workers quiet",
     "data": "root",
@@ -91,7 +91,6 @@ def test_no_verb_prints_help_with_every_verb(capsys):
         ("train json:nothing --iterations 3", "has no nothing"),
         ("train json:loads --iterations 3 --scale smoke", "--scale"),
         ("sweep digits --trials 0", "at least 1"),
-        ("sweep digits --heartbeat 0", "at least 1"),
         ("train digits --optimizer adma", "did you mean 'adam' for 'adma'?"),
         ("compare digits --optimizers snopt adma", "did you mean 'adam' for 'adma'?"),
         ("train digits --scale smokey", "did you mean 'smoke' for 'smokey'?"),

@@ -13,7 +13,7 @@ def configured(out: Path, trials: int = 12) -> SweepConfig:
     base = with_settings(
         recipe("digits", "adam", "smoke"), ["train.iterations=1", "data.examples=16"]
     )
-    return SweepConfig(base, out, trials=trials, heartbeat=1)
+    return SweepConfig(base, out, trials=trials)
 
 
 def hang(*_: object) -> tuple[()]:

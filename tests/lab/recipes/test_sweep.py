@@ -2,12 +2,9 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,7 +115,7 @@ def test_ctrl_c_puts_the_trial_back_into_the_queue(tmp_path, monkeypatch):
     study = open_study(config)
     with pytest.raises(KeyboardInterrupt):
         work(config, study)
-    assert tally(study)["WAITING"] == 2
+    assert tally(study) == {"FAIL": 1, "WAITING": 1}
     tried = pretend(monkeypatch, lambda lr: outcome(lr))
     work(config, open_study(config))
     assert len(tried) == 2
@@ -174,18 +171,11 @@ def test_a_trial_killed_between_two_draws_is_run_again_at_its_own_point(tmp_path
     config = configured(tmp_path, trials=3)
     study = open_study(config)
     lost = study.ask()
-    lost.set_user_attr("process", f"{socket.gethostname()}:{dead_process()}")
     lost.suggest_float("lr", 1e-5, 1.0, log=True)  # the weight decay is not drawn
     work(config, study)
     assert len(tried) == 3
     found = [trial.params for trial in results(study)]
     assert sorted(found, key=str) == sorted(config.plan(), key=str)
-
-
-def dead_process():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_a_process_that_keeps_dying_uses_up_the_retries_and_ctrl_c_does_not(tmp_path, monkeypatch):
@@ -195,53 +185,30 @@ def test_a_process_that_keeps_dying_uses_up_the_retries_and_ctrl_c_does_not(tmp_
     for _ in range(5):
         with pytest.raises(KeyboardInterrupt):
             work(config, study)
-        assert tally(study)["WAITING"] == 1
     for attempt in range(RETRIES + 1):
-        trial = study.ask()
-        assert trial.user_attrs["crashes"] == attempt
-        trial.set_user_attr("process", f"{socket.gethostname()}:{dead_process()}")
-        with suppress_work(monkeypatch):
-            work(config, study)
+        sweep_module._requeue(config, study)
+        assert study.ask().user_attrs["crashes"] == attempt
+    work(config, study)
     assert tally(study)["FAIL"] == 1
     assert note(results(study)[0]) == "its process died"
 
 
-@contextmanager
-def suppress_work(monkeypatch):
-    """Trials are queued and taken by nobody."""
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep_module, "tally", lambda study: Counter())
-        yield
-
-
-def test_a_stalled_process_that_holds_its_folder_is_alive(tmp_path, monkeypatch):
-    pretend(monkeypatch, lambda lr: outcome(lr))
-    config = configured(tmp_path, trials=1)
-    study = open_study(config)
-    stalled = study.ask()
-    folder = tmp_path / "trial-000"
-    folder.mkdir()
-    seen = {stalled.number: (None, -1e9)}
-    with FolderLock(folder):
-        sweep_module._fail_dead(config, study, seen)
-        assert tally(study)["RUNNING"] == 1
-    sweep_module._fail_dead(config, study, seen)
-    assert tally(study)["FAIL"] == 1
-    # It wakes up and tells what it found: another attempt counts, and nothing breaks.
-    sweep_module._attempt(config, study, stalled, lambda _: ())
-    work(config, study)
-    assert (tally(study)["COMPLETE"], tally(study)["FAIL"]) == (1, 0)
-
-
-def test_a_clock_that_jumps_by_a_day_does_not_matter(tmp_path, monkeypatch):
+def test_a_process_that_is_stalled_keeps_its_trial(tmp_path, monkeypatch):
     config = configured(tmp_path, trials=1)
     study = open_study(config)
     study.ask()
-    seen = {}
-    sweep_module._fail_dead(config, study, seen)
-    monkeypatch.setattr(time, "time", lambda: 1e10)
-    sweep_module._fail_dead(config, study, seen)
-    assert tally(study)["RUNNING"] == 1
+    with FolderLock(sweep_module._lock_folder(config, 0)):
+        sweep_module._requeue(config, study)
+        assert tally(study) == {"RUNNING": 1}
+    sweep_module._requeue(config, study)
+    assert tally(study) == {"WAITING": 1}
+
+
+def test_processes_with_different_folders_do_not_share_a_study(tmp_path):
+    config = replace(configured(tmp_path / "one"), storage=f"sqlite:///{tmp_path}/study.db")
+    open_study(config)
+    with pytest.raises(ValueError, match="started in another folder"):
+        open_study(replace(config, out=tmp_path / "other"))
 
 
 @pytest.mark.slow

@@ -1,4 +1,3 @@
-import json
 import math
 
 import pytest
@@ -22,14 +21,6 @@ def groups_of(root):
 
 def test_metric_and_mode_come_from_the_config(tmp_path):
     write_run(tmp_path, config={"metric": "loss", "mode": "min"})
-    measure = measure_of(groups_of(tmp_path))
-    assert (measure.metric, measure.mode) == ("loss", "min")
-
-
-def test_metric_and_mode_come_from_the_experiment_in_the_config(tmp_path):
-    folder = write_run(tmp_path)
-    content = {"task": "spirals", "experiment": {"metric": "loss", "mode": "min"}}
-    (folder / "config.json").write_text(json.dumps(content), "utf-8")
     measure = measure_of(groups_of(tmp_path))
     assert (measure.metric, measure.mode) == ("loss", "min")
 

@@ -59,7 +59,7 @@ def run_comparison(folder: Path) -> None:
 
 def sweep_config(folder: Path) -> SweepConfig:
     base = with_settings(recipe("digits", "adam", "smoke"), SMALL)
-    return SweepConfig(base, folder, trials=3, heartbeat=1)
+    return SweepConfig(base, folder, trials=3)
 
 
 def run_sweep(folder: Path) -> None:

@@ -30,14 +30,13 @@ def sweep(
     seed: int = 0,
     out: Path | None = None,
     storage: str | None = None,
-    heartbeat: int = 30,
     common: RunOptions = DEFAULTS,
 ) -> int:
     """Search for the learning rate and the weight decay with the best validation metric.
 
-    Start the same command several times, on one machine or (with --storage) on many, and the
-    processes share the trials. Failed trials are recorded with their reason. Trials whose process
-    died are retried. Start the same command again to resume a sweep that was stopped.
+    Start the same command several times, on one machine or (with --storage and a shared folder) on
+    many, and the processes share the trials. Failed trials are recorded with their reason. Trials
+    whose process died are retried. Start the same command again to resume a sweep that was stopped.
 
     Args:
         task: what to learn.
@@ -47,7 +46,6 @@ def sweep(
         seed: seed of the initial weights and of the order of the data.
         out: folder of the trials; default out/sweep/TASK-OPTIMIZER.
         storage: SQLAlchemy URL of the study's database; default a file study.db in OUT.
-        heartbeat: seconds between heartbeats of a process.
         common: options of every run.
 
     Returns:
@@ -64,7 +62,7 @@ def sweep(
         raise UsageError("data.hold_out=false: a sweep needs validation examples; remove it")
     folder = out or Path("out") / "sweep" / f"{task}-{optimizer}"
     with usage():
-        config = SweepConfig(base, folder, search, trials, storage, heartbeat)
+        config = SweepConfig(base, folder, search, trials, storage)
 
     def title(run: Run) -> str:
         settings = run.config.optimizer

@@ -9,24 +9,7 @@ from importlib.resources import files
 
 from snopt.base.errors import unknown
 
-__all__ = ["Published", "PublishedTable", "published"]
-
-
-@dataclass(frozen=True)
-class Published:
-    """One value.
-
-    Attributes:
-        row: the method, or what else names the row.
-        column: the data set, or what else names the column.
-        value: the value.
-        spread: its deviation, if the paper gives one.
-    """
-
-    row: str
-    column: str
-    value: float
-    spread: float | None = None
+__all__ = ["PublishedTable", "published"]
 
 
 @dataclass(frozen=True)
@@ -34,22 +17,17 @@ class PublishedTable:
     """One table of the paper.
 
     Attributes:
-        label: its label in the paper's source.
         number: its number in the paper, counted in the source.
-        caption: what it shows, in our words.
-        unit: of its values.
-        values: all of them.
+        values: by row (mostly the method) and column (mostly the data set) the value, and its
+            deviation if the paper gives one.
     """
 
-    label: str
     number: int
-    caption: str
-    unit: str
-    values: tuple[Published, ...]
+    values: dict[tuple[str, str], tuple[float, float | None]]
 
-    def value(self, row: str, column: str) -> Published | None:
+    def value(self, row: str, column: str) -> float | None:
         """Return one value, None if the table has none there."""
-        return next((v for v in self.values if (v.row, v.column) == (row, column)), None)
+        return self.values.get((row, column), (None, None))[0]
 
     def text(self, row: str, column: str) -> str:
         """Write one value with its deviation; a dash for none.
@@ -58,11 +36,10 @@ class PublishedTable:
             >>> published("table:accu-bar").text("adam", "mnist")
             '98.83 ± 0.18'
         """
-        found = self.value(row, column)
-        if found is None:
+        if (row, column) not in self.values:
             return "-"
-        spread = "" if found.spread is None else f" ± {found.spread:g}"
-        return f"{found.value:g}{spread}"
+        value, deviation = self.values[row, column]
+        return f"{value:g}" if deviation is None else f"{value:g} ± {deviation:g}"
 
 
 @cache
@@ -70,7 +47,8 @@ def _tables() -> dict[str, PublishedTable]:
     content = json.loads(files("snopt.lab.paper").joinpath("published.json").read_text("utf-8"))
     return {
         label: PublishedTable(
-            label, **{**table, "values": tuple(Published(*value) for value in table["values"])}
+            table["number"],
+            {(row, column): (value, sd) for row, column, value, sd in table["values"]},
         )
         for label, table in content.items()
     }
@@ -83,7 +61,7 @@ def published(label: str) -> PublishedTable:
         label: its label in the paper's source.
 
     Example:
-        >>> published("table:runtime").value("adam", "mnist").value
+        >>> published("table:runtime").value("adam", "mnist")
         0.15
     """
     if label not in _tables():

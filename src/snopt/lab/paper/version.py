@@ -31,8 +31,8 @@ TRAINING = (
 """Code that every training uses."""
 COMPILED = ("adjoint/compiled.py", "adjoint/compiled_steps.py", "adjoint/compiled_tanh.py")
 """Code that only compiled solves use."""
-APART = ("lab/train/listeners.py", "lab/train/loggers.py", *COMPILED)
-"""Files that do not count as part of their folders. The first two show or copy a record and cannot
+APART = ("lab/train/listeners.py", *COMPILED)
+"""Files that do not count as part of their folders. Listeners show or copy a record and cannot
 change it."""
 SNOPT = ("optim", "kronecker", "second_order/terminal.py")
 METHODS: dict[str, tuple[str, ...]] = {

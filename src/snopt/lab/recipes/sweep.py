@@ -3,23 +3,21 @@
 All trials are queued first, each with its point of the grid, or without one if the sampler
 chooses. (Two workers can draw the same point from Optuna's ``GridSampler``.)
 
-While a trial runs, its process increments a counter in the study. A process whose counter stops and
-that does not hold the lock of its run folder is dead, and its trial is queued again at its point.
+A process locks a folder for each trial that it runs. The operating system releases the lock when
+the process dies, and another process queues the trial again at its point. So all processes of a
+sweep need the same folder.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 
 from filelock import FileLock
 
@@ -28,8 +26,7 @@ from snopt.lab.config import Experiment
 from snopt.lab.optimizers import grid
 from snopt.lab.recipes.run import Run, Watch
 from snopt.lab.recipes.settings import from_dict
-from snopt.lab.train import FolderInUse
-from snopt.lab.train.folder import in_use
+from snopt.lab.train.folder import FolderLock, in_use
 from snopt.lab.train.task import at_least
 
 if TYPE_CHECKING:
@@ -51,8 +48,6 @@ class SweepConfig:
         search: the paper's ``"grid"``, or Optuna's ``"tpe"`` sampler.
         trials: number of trials; default the whole grid, or 30 for ``"tpe"``.
         storage: URL of the study's database; default an SQLite file in ``out``.
-        heartbeat: seconds between heartbeats. A process without one for twice as long counts as
-            dead, unless its run folder is locked.
     """
 
     base: Experiment
@@ -60,10 +55,9 @@ class SweepConfig:
     search: Literal["grid", "tpe"] = "grid"
     trials: int | None = None
     storage: str | None = None
-    heartbeat: int = 30
 
     def __post_init__(self) -> None:
-        at_least(self, trials=1, heartbeat=1)
+        at_least(self, trials=1)
 
     @property
     def name(self) -> str:
@@ -96,47 +90,52 @@ def spread(count: int) -> list[int]:
 
 
 def open_study(config: SweepConfig) -> Study:
-    """Create the study and queue its trials, or join an existing one."""
+    """Create the study and queue its trials, or join an existing one.
+
+    Raises:
+        ValueError: the study was started with other settings, or in another folder.
+    """
     optuna = _optuna()
     config.out.mkdir(parents=True, exist_ok=True)
-    options = {
-        "storage": _storage(config),
-        "study_name": config.name,
-        "sampler": optuna.samplers.TPESampler(constant_liar=True),
-    }
-    try:
-        direction = "maximize" if config.base.mode == "max" else "minimize"
-        study: Study = optuna.create_study(direction=direction, **options)
-    except optuna.exceptions.DuplicatedStudyError:
-        study = optuna.load_study(**options)
-        _await_plan(study, config)
-    study.set_user_attr("experiment", asdict(config.base))
-    # Add the trials that the creator of the study has not queued.
-    plan = config.plan()
-    for index in range(len(_latest(study)), len(plan)):
-        study.enqueue_trial(plan[index], user_attrs={"plan": index})
-    study.set_user_attr("planned", len(plan))
+    with FileLock(config.out / "queue.lock"):
+        study: Study = optuna.create_study(
+            storage=_storage(config),
+            study_name=config.name,
+            sampler=optuna.samplers.TPESampler(constant_liar=True),
+            direction="maximize" if config.base.mode == "max" else "minimize",
+            load_if_exists=True,
+        )
+        _check_same(config, study)
+        plan = config.plan()
+        for index in range(len(_latest(study)), len(plan)):
+            study.enqueue_trial(plan[index], user_attrs={"plan": index})
     return study
 
 
-def _await_plan(study: Study, config: SweepConfig) -> None:
-    """Wait until the process that created the study has queued its trials; it may have died."""
-    until = time.monotonic() + 2 * config.heartbeat
-    while "planned" not in study.user_attrs and time.monotonic() < until:
-        time.sleep(0.2)
-    theirs = study.user_attrs.get("experiment")
+def _check_same(config: SweepConfig, study: Study) -> None:
+    """Refuse to join a study of other settings or of another folder; label a new one."""
+    theirs, mark = study.user_attrs.get("experiment"), config.out / "study.id"
     if theirs is not None and from_dict(Experiment, theirs) != config.base:
         raise ValueError(
             f"the study {study.study_name!r} in {config.url} was started with other settings; "
             "use the same ones to join it, or another --out or --storage for a new sweep."
         )
+    if "folder" not in study.user_attrs:
+        mark.write_text(uuid4().hex)
+        study.set_user_attr("folder", mark.read_text())
+        study.set_user_attr("experiment", asdict(config.base))
+    if not mark.exists() or mark.read_text() != study.user_attrs["folder"]:
+        raise ValueError(
+            f"the study {study.study_name!r} in {config.url} was started in another folder; give "
+            "--out that folder, which all processes of a sweep share."
+        )
 
 
 def _storage(config: SweepConfig) -> RDBStorage:
-    """Open the database. Processes that create its tables at the same time may fail; try again."""
+    """Open the database."""
     from optuna.storages import RDBStorage
     from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError, DBAPIError
+    from sqlalchemy.exc import ArgumentError
 
     try:
         make_url(config.url).get_dialect()
@@ -144,10 +143,6 @@ def _storage(config: SweepConfig) -> RDBStorage:
         raise InvalidOption(f"storage {config.url!r} is not a database URL: {error}.") from error
     # SQLite allows one writer at a time; the others wait instead of failing.
     waiting = {"connect_args": {"timeout": 60}} if "sqlite" in config.url else None
-    for pause in (0.2, 0.5, 1.0, 2.0):
-        with suppress(DBAPIError):
-            return RDBStorage(config.url, engine_kwargs=waiting)
-        time.sleep(pause)
     return RDBStorage(config.url, engine_kwargs=waiting)
 
 
@@ -162,52 +157,38 @@ def work(config: SweepConfig, study: Study, watch: Watch = lambda *_: ()) -> Non
         study: from :func:`open_study`.
         watch: makes the listeners of each trial.
     """
-    seen: Seen = {}
     while True:
         with FileLock(config.out / "queue.lock"):
-            _fail_dead(config, study, seen)
             _requeue(config, study)
             states = tally(study)
-            trial = study.ask() if states["WAITING"] else None
-        if trial is not None:
-            _attempt(config, study, trial, watch)
+            if states["WAITING"]:
+                trial = study.ask()
+                alive = FolderLock(_lock_folder(config, trial.user_attrs["plan"]))
+                alive.acquire()
+        if states["WAITING"]:
+            try:
+                _attempt(config, study, trial, watch)
+            finally:
+                alive.release()
         elif states["RUNNING"]:
-            time.sleep(min(1.0, config.heartbeat))
+            time.sleep(1.0)
         else:
             return
 
 
-# The latest heartbeat of a trial, and when this process first saw it.
-Seen: TypeAlias = dict[int, tuple[object, float]]
-
-
-def _fail_dead(config: SweepConfig, study: Study, seen: Seen) -> None:
-    """Mark the trials of dead processes as failed."""
-    for plan, trial in _latest(study).items():
-        if trial.state.name != "RUNNING":
-            continue
-        beat = trial.user_attrs.get("beat")
-        if trial.number not in seen or seen[trial.number][0] != beat:
-            seen[trial.number] = (beat, time.monotonic())
-        silent = time.monotonic() - seen[trial.number][1] > 2 * config.heartbeat
-        if (silent or _died_here(trial)) and not in_use(_folder(config, plan)):
-            _tell(study, trial.number, state=_optuna().trial.TrialState.FAIL)
-
-
-def _died_here(trial: FrozenTrial) -> bool:
-    """Tell whether a trial's process ran on this machine and has ended."""
-    host, _, pid = str(trial.user_attrs.get("process", "")).rpartition(":")
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except (OSError, ValueError) as error:
-        return isinstance(error, ProcessLookupError)
-    return False
+def _lock_folder(config: SweepConfig, plan: int) -> Path:
+    """Return the folder that the process of a trial locks."""
+    folder = config.out / "locks" / f"{plan:03d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _requeue(config: SweepConfig, study: Study) -> None:
     """Queue again the trials that were interrupted, or whose process died not too often."""
+    for plan, trial in _latest(study).items():
+        if trial.state.name == "RUNNING" and not in_use(_lock_folder(config, plan)):
+            with suppress(ValueError):  # It has ended meanwhile.
+                study.tell(trial.number, state=_optuna().trial.TrialState.FAIL)
     points = config.plan()
     for plan, trial in _latest(study).items():
         if trial.state.name != "FAIL" or "note" in trial.user_attrs:
@@ -220,79 +201,28 @@ def _requeue(config: SweepConfig, study: Study) -> None:
             study.enqueue_trial(point, user_attrs={"plan": plan, "crashes": crashes})
 
 
-def _tell(study: Study, trial: Trial | int, *args: Any, **values: Any) -> None:
-    """Record how a trial ended, unless another process has done so."""
-    with suppress(ValueError, _optuna().exceptions.UpdateFinishedTrialError):
-        study.tell(trial, *args, **values)
-
-
-def _folder(config: SweepConfig, plan: int) -> Path:
-    return config.out / f"trial-{plan:03d}"
-
-
 def _attempt(config: SweepConfig, study: Study, trial: Trial, watch: Watch) -> None:
     """Run one trial and record how it ended."""
-    states = _optuna().trial.TrialState
-    if "plan" not in trial.user_attrs:  # Another process took the last trial first.
-        _tell(study, trial, state=states.PRUNED)
-        return
+    failed = _optuna().trial.TrialState.FAIL
     try:
-        with _heartbeat(trial, config.heartbeat):
-            best = _objective(config, watch, trial)
+        best = _objective(config, watch, trial)
     except KeyboardInterrupt:
-        _note(trial, "interrupted", True)
-        _tell(study, trial, state=states.FAIL)
-        with FileLock(config.out / "queue.lock"):
-            _requeue(config, study)
+        trial.set_user_attr("interrupted", True)
+        study.tell(trial, state=failed)
         raise
     except Exception as error:  # noqa: BLE001
         if "note" not in trial.user_attrs:
-            _note(trial, "note", f"{type(error).__name__}: {error}")
-        _tell(study, trial, state=states.FAIL)
+            trial.set_user_attr("note", f"{type(error).__name__}: {error}")
+        study.tell(trial, state=failed)
     else:
-        _tell(study, trial, best)
-
-
-def _note(trial: Trial, name: str, value: object) -> None:
-    """Set an attribute of a trial, unless another process has ended the trial."""
-    with suppress(_optuna().exceptions.UpdateFinishedTrialError):
-        trial.set_user_attr(name, value)
-
-
-@contextmanager
-def _heartbeat(trial: Trial, every: float) -> Iterator[None]:
-    """Increment the counter of a trial while the process runs it."""
-    done = threading.Event()
-    trial.set_user_attr("process", f"{socket.gethostname()}:{os.getpid()}")
-
-    def count() -> None:
-        beat = 0
-        while not done.wait(every):
-            beat += 1
-            with suppress(Exception):  # The next one may succeed.
-                trial.set_user_attr("beat", beat)
-
-    thread = threading.Thread(target=count, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+        study.tell(trial, best)
 
 
 def _objective(config: SweepConfig, watch: Watch, trial: Trial) -> float:
     """Run one trial; return the best validation metric."""
-    folder = _folder(config, trial.user_attrs["plan"])
+    folder = config.out / f"trial-{trial.user_attrs['plan']:03d}"
     trial.set_user_attr("folder", str(folder))
-    run = Run(suggested(config, trial), folder)
-    while True:
-        try:
-            outcome = run.finish(watch)
-            break
-        except FolderInUse:
-            # A process that was taken for dead still runs the same trial; wait for its record.
-            time.sleep(1.0)
+    outcome = Run(suggested(config, trial), folder).finish(watch)
     if outcome.status == "interrupted":
         raise KeyboardInterrupt
     trial.set_user_attr("note", outcome.message)

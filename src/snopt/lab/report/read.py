@@ -71,10 +71,6 @@ class Run:
             return str(self.records.end.get("status", "ended"))
         return "unfinished" if len(self.records.steps) or self.records.evals else "no records"
 
-    def setting(self, name: str) -> object:
-        """Return a setting of the config, or of the experiment in it."""
-        return self.config.get(name, _object_of(self.config.get("experiment")).get(name))
-
     def trained(self, name: str) -> object:
         """Return a setting of the training loop."""
         return _object_of(self.config.get("train")).get(name)

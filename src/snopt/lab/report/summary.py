@@ -120,10 +120,10 @@ def measure_of(
 
 
 def _metric_and_mode(runs: list[Run]) -> tuple[str, str]:
-    named = [metric for run in runs if isinstance(metric := run.setting("metric"), str)]
+    named = [metric for run in runs if isinstance(metric := run.config.get("metric"), str)]
     measured = [n for run in runs for series in run.records.evals.values() for n in series.values]
     metric = [*named, *(name for name in measured if name != "loss"), "loss"][0]
-    modes = [str(mode) for run in runs if (mode := run.setting("mode")) in ("max", "min")]
+    modes = [str(mode) for run in runs if (mode := run.config.get("mode")) in ("max", "min")]
     return metric, [*modes, "min" if LESS_IS_BETTER.search(metric) else "max"][0]
 
 

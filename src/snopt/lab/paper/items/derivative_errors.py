@@ -106,8 +106,8 @@ def result(space: Space, found: dict[tuple[str, str], dict[str, Any]]) -> Result
     ]
     paper = published("table:adj2-error")
     for row, words in (("first", "gradient, adjoint"), ("second", "Hessian, recursive adjoint")):
-        values = [v.value for m in solvers if (v := paper.value(row, m)) is not None]
-        rows.append([f"paper, Table {paper.number}", words, *(f"{v:.2g}" for v in values)])
+        values = [f"{value:.2g}" for m in solvers if (value := paper.value(row, m)) is not None]
+        rows.append([f"paper, Table {paper.number}", words, *values])
     heads = [f"{m}, {grade_text(m, GRADES[space.scale][m][0])}" for m in solvers]
     caption = "Relative errors at a tolerance (dopri5) or step (the others)."
     return Result([Table(caption, ["field", "derivative", *heads], rows)], notes(space), curves)
