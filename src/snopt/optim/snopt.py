@@ -74,11 +74,10 @@ class SNOpt(torch.optim.Optimizer):
         lr: learning rate η.
         rule: update rule in the eigenbasis.
         momentum: β of the averaging for ``adam``, heavy-ball momentum for the other rules.
-        weight_decay: γ. For ``adam`` 0.3: where a step d of a weight θ goes towards zero, it is
-            longer by γ |θ| (|d| + √K - 1), a form of cautious weight decay (Chen et al. 2025). K is
-            the number of positions of a convolution's kernel (1 for a matrix); the part without d
-            fades after 300 steps. For the others 0; they follow the paper's Remark, Q_u + γ θ and
-            Q_uu + γ I.
+        weight_decay: γ. For ``adam`` 0.3: a step d of a weight θ towards zero is longer by
+            γ |θ| (|d| + √K - 1), a form of cautious weight decay (Chen et al. 2025), for a kernel
+            of K positions (1 for a matrix); the part without d fades after 300 steps. For the
+            others 0; they follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
         decay: α of Algorithm 2; for ``adam`` the largest value of β₂, which grows with the steps.
         refresh_every: the longest interval between refreshes of the factors, in iterations.
@@ -173,11 +172,7 @@ class SNOpt(torch.optim.Optimizer):
         return self._recorder
 
     def observer(self, field: nn.Module) -> FieldObserver:
-        """Return the observer of a vector field, for ``snopt.odeint(..., observer=...)``.
-
-        Args:
-            field: one of the ``fields`` passed to the constructor.
-        """
+        """Return the observer of one of the ``fields``, for ``snopt.odeint(..., observer=...)``."""
         if not any(field is known for known in self.fields):
             raise ValueError(
                 f"{type(field).__name__} is not a known vector field, so its layers are not "
@@ -192,10 +187,7 @@ class SNOpt(torch.optim.Optimizer):
         return {name: factors for name, factors in found.items() if factors is not None}
 
     def summary(self) -> Summary:
-        """Return which parameters are covered, the sizes of their factors, and the memory used.
-
-        Print the summary, or read its rows.
-        """
+        """Return which parameters are covered, the sizes of factors and the memory, to print."""
         recorder, begun = self.recorder, self.counts.iterations > 0
         lost = {n for n, s in recorder.slots.items() if begun and "bases" not in self._state_of(s)}
         return summarise(self.model, recorder, self._group_of, self.config, lost)
@@ -220,10 +212,7 @@ class SNOpt(torch.optim.Optimizer):
         finite, all skip the update.
 
         Args:
-            closure: re-evaluates the model and returns the loss.
-
-        Returns:
-            the closure's loss, or None.
+            closure: re-evaluates the model and returns the loss, which is returned here too.
         """
         loss = None
         if closure is not None:
