@@ -91,6 +91,7 @@ def _dot(axes: Axes, y: int, name: str, contenders: Measured, ours: str) -> None
 KEYS = ("median", "lower", "upper")
 CURVES = {
     "snopt": ("SNOpt", "#0072b2"),
+    "snopt_blocks": ("SNOpt, blocks", "#009e73"),
     "snopt_refresh": ("SNOpt, refresh", "#3c9bd6"),
     "torchdiffeq_adam": ("Adam, torchdiffeq", "#6b7280"),
 }

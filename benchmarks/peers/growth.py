@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 import snopt
 from benchmarks.files import RESULTS, keep
 from benchmarks.measuring import Iteration, interleave
+from snopt.kronecker import KroneckerOptions
 from snopt.lab.paper.peak import MB, peak_megabytes
 from snopt.lab.paper.timing import summary
 from snopt.optim import SNOpt
@@ -43,6 +44,10 @@ AXES = {
     "steps": (8, 32, 128, 512),
     "layers": (1, 4, 16, 64),
 }
+
+
+BLOCK = 256
+"""Largest block of a factor of ``snopt_blocks``: the advice for wide layers."""
 
 
 class Deep(nn.Module):
@@ -92,13 +97,14 @@ def _adam(size: Size, ours: bool) -> Iteration:
     return Iteration(model, torch.optim.Adam(model.parameters(), lr=0.0))
 
 
-def _snopt(size: Size, refresh: bool) -> Iteration:
+def _snopt(size: Size, refresh: bool, **options: Any) -> Iteration:
     model = Model(size, ours=True)
-    return Iteration(model, SNOpt(model, lr=0.0), refresh)
+    return Iteration(model, SNOpt(model, lr=0.0, curvature=KroneckerOptions(**options)), refresh)
 
 
 CONTENDERS: dict[str, Callable[[Size], Iteration]] = {
     "snopt": partial(_snopt, refresh=False),
+    "snopt_blocks": partial(_snopt, refresh=False, max_size=BLOCK),
     "snopt_refresh": partial(_snopt, refresh=True),
     "adam": partial(_adam, ours=True),
     "torchdiffeq_adam": partial(_adam, ours=False),
