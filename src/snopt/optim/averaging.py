@@ -84,8 +84,8 @@ def averaged_step_(
 def fading(count: int) -> float:
     """Return the factor of the constant part of the weight decay: min(1, 300 / k).
 
-    The average changes more slowly with every step, and so does this decay. Otherwise weights of a
-    model that fits its training data shrink until a single step raises the loss a thousandfold.
+    The average changes more slowly with every step, and so does this decay. With a constant decay
+    of matrices, the loss of a model that fitted its training data jumped (docs/optimizer.md).
 
     Example:
         >>> fading(200), fading(1200)
