@@ -8,6 +8,7 @@ from snopt.lab.paper.headline import (
     counts,
     headline,
     remarks,
+    shares,
     target_of,
     until,
     verdict,
@@ -136,3 +137,19 @@ def test_a_method_whose_runs_all_failed_says_so():
     failed = arm([0.1], tests=[None], status="too stiff")
     rows = headline({"MNIST": {"SGD": failed, "SNOpt (default)": arm([0.9])}}).rows
     assert rows[0][1] == "failed"
+
+
+def test_shares_are_seconds_to_the_best_value_of_each_method_over_its_own():
+    methods = {
+        "Adam": arm([0.5, 0.6, 0.7, 0.8]),  # 0.8 after 8 seconds
+        "SOAP": arm([0.5, 0.9, 0.85]),  # 0.9 after 4 seconds
+        "Muon": arm([0.95]),
+        "SNOpt (default)": arm([0.6, 0.8, 0.9]),
+    }
+    table = shares({"MNIST": methods, "Gas": {"Adam": arm([3.0, 1.0], mode="min")}})
+    assert table.columns == ["data set", "Adam", "SOAP", "Muon"]
+    assert table.rows == [
+        ["MNIST", "0.50", "1.50", "never"],
+        ["Gas", None, None, None],
+        ["half the seconds or less", "1 of 1", "0 of 1", "0 of 1"],
+    ]

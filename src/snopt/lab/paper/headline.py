@@ -23,7 +23,7 @@ from snopt.lab.paper.curves import (
     lines,
 )
 from snopt.lab.paper.item import Cell, Table
-from snopt.lab.paper.names import METHODS, TASKS, metric_text
+from snopt.lab.paper.names import METHODS, TASKS, TUNED, metric_text
 from snopt.lab.paper.scales import PARTS
 from snopt.lab.report.summary import Stat, differ, stat
 
@@ -89,13 +89,19 @@ def target_of(arms: Mapping[str, Compact]) -> tuple[str, float, float] | None:
     """Return the rival with the best mean validation value, this value and its CPU seconds."""
     if not arms:
         return None
-    curves, sign = {name: validated(arm) for name, arm in arms.items()}, sign_of(arms)
-    name = best_rival(curves, "max" if sign > 0 else "min")
-    curve = curves[name] if name else None
-    if name is None or curve is None:
+    curves = {name: validated(arm) for name, arm in arms.items()}
+    name = best_rival(curves, "max" if sign_of(arms) > 0 else "min")
+    best = best_of(arms[name]) if name else None
+    return (name, *best) if name and best else None
+
+
+def best_of(arm: Compact) -> tuple[float, float] | None:
+    """Return the best mean validation value of a method, and its CPU seconds to it."""
+    curve = validated(arm)
+    if curve is None:
         return None
-    place = int(np.argmax(sign * np.array(curve["mean"])))
-    return name, curve["mean"][place], curve["seconds"][place]
+    place = int(np.argmax(sign_of({"": arm}) * np.array(curve["mean"])))
+    return curve["mean"][place], curve["seconds"][place]
 
 
 def until(arm: Compact, target: float, key: str = "seconds") -> float | None:
@@ -148,6 +154,42 @@ def _times(arms: Mapping[str, Compact]) -> str:
     name, value, theirs = target
     ours = until(arms[OURS], value)
     return f"{'never' if ours is None else f'{ours:.0f}'}; {name} {theirs:.0f}"
+
+
+def shares(compared: Compared) -> Table:
+    """Return the table of seconds to the best value of each rival."""
+    names = dict.fromkeys(n for arms in compared.values() for n in arms if not _is_default(n))
+    rows: list[list[Cell]] = [
+        [task, *(_share(arms.get(OURS), arms.get(name)) for name in names)]
+        for task, arms in compared.items()
+    ]
+    ahead = [_ahead([row[place] for row in rows]) for place in range(1, len(names) + 1)]
+    rows.append(["half the seconds or less", *ahead])
+    caption = (
+        "CPU seconds until SNOpt (default) is as good on validation data as the best value of each "
+        "method, over the seconds of that method. Never: its own best value is worse. Below 1, "
+        "SNOpt is faster."
+    )
+    return Table(caption, ["data set", *names], rows)
+
+
+def _is_default(name: str) -> bool:
+    return name in (OURS, METHODS[TUNED])
+
+
+def _share(ours: Compact | None, theirs: Compact | None) -> Cell:
+    """Return the share of the other method's seconds that ours needs."""
+    target = None if theirs is None else best_of(theirs)
+    if ours is None or target is None or not ours["runs"]:
+        return None
+    value, seconds = target
+    place = until(ours, value)
+    return "never" if place is None else f"{place / seconds:.2f}"
+
+
+def _ahead(cells: list[Cell]) -> str:
+    known = [cell for cell in cells if cell is not None]
+    return f"{sum(cell != 'never' and float(cell) <= 0.5 for cell in known)} of {len(known)}"
 
 
 # -------------------------------------------------------------------------------- sentences

@@ -98,12 +98,15 @@ def _opening(space: Space, beside: Path) -> list[str]:
     main = read_result(beside / "accu.json")
     if main is None or not main.curves:
         return ["The main comparison has not been run yet."]
-    compared, table = main.curves, headline.headline(main.curves)
+    compared = main.curves
+    table, shares = headline.headline(compared), headline.shares(compared)
     save_figure(headline.draw, compared, beside / "headline.png")
     return [
         table.markdown(),
         table.caption,
         headline.counts(compared),
+        shares.caption,
+        shares.markdown(),
         *_figure("Convergence by CPU seconds", beside / "headline.png", headline.READING),
         *headline.remarks(compared, parts=space.scale == "cpu"),
     ]
