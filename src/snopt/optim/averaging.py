@@ -11,8 +11,8 @@ from torch import Tensor
 from snopt.optim.batching import alike
 
 __all__ = [
-    "averaged_step_", "cautious_decay", "forget_average", "hide_averages", "move_", "refuse_averages",
-    "share_and_lr", "show_averages",
+    "averaged_step_", "cautious_decay", "forget_average", "hide_averages", "move_",
+    "refuse_averages", "share_and_lr", "show_averages",
 ]  # fmt: skip
 
 #: Number of warm-up steps of the learning rate.

@@ -7,7 +7,7 @@ import pytest
 
 from snopt.lab.paper import rates
 from snopt.lab.paper.archive import thinned
-from snopt.lab.paper.arms import main_arms, trainings
+from snopt.lab.paper.arms import clock_notes, main_arms, trainings
 from snopt.lab.paper.item import Space
 from snopt.lab.paper.jobs import MEASURED
 from snopt.lab.paper.rates import Rate, measure_rates, rate_job, rate_of
@@ -54,6 +54,12 @@ def test_the_load_of_the_machine_does_not_matter(space):
     assert len(set(arm.cpu_seconds)) == 1
     assert len({run["seconds"][-1] for run in arm.compact["runs"]}) == 1
     assert len(set(replace(arm, costs=None).cpu_seconds)) == 3  # as recorded
+
+
+def test_data_sets_without_measured_costs_are_named(space):
+    assert clock_notes(replace(space, tasks=("mnist",))) == []
+    [note] = clock_notes(replace(space, tasks=("mnist", "circle", "gas")))
+    assert note.endswith(": Circle, Gas.")
 
 
 def test_updates_that_were_not_kept_are_interpolated(space):

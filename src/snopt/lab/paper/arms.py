@@ -194,9 +194,18 @@ def with_fewer(arm: Arm, fewer: int) -> Arm:
 
 def main_arms(space: Space, task: str) -> list[Arm]:
     """Return the arms of the main comparison, with the costs of their updates and evaluations."""
-    methods = methods_of(space)
-    costs = rate_job(space, task, list(dict.fromkeys(map(optimizer_of, methods))))
-    return [replace(arm, costs=costs) for arm in tuned_arms(space, task, methods)]
+    costs = _costs_of(space, task)
+    return [replace(arm, costs=costs) for arm in tuned_arms(space, task, methods_of(space))]
+
+
+def _costs_of(space: Space, task: str) -> Measurement:
+    return rate_job(space, task, list(dict.fromkeys(map(optimizer_of, methods_of(space)))))
+
+
+def clock_notes(space: Space) -> list[str]:
+    """Return a note on the data sets whose costs were not measured, if there are any."""
+    tasks = ", ".join(TASKS[t] for t in tasks_of(space) if not _costs_of(space, t).done())
+    return [f"Seconds as recorded, which other work on the machine changes: {tasks}."] * bool(tasks)
 
 
 def trainings(arms: Sequence[Arm]) -> list[Training]:

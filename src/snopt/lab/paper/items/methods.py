@@ -11,6 +11,7 @@ from snopt.lab.paper.arms import (
     Columns,
     arm_item,
     beside,
+    clock_notes,
     installed,
     main_arms,
     missing_notes,
@@ -93,6 +94,7 @@ ACCURACY = arm_item(
     accuracy_columns,
     notes=lambda space: [
         *(missing_notes(RIVALS) if space.scale == "cpu" else []),
+        *clock_notes(space),
         f"Test values at scale cpu: the model with the best validation value of {POINTS} "
         "evaluations.",
         f"Flat: the last quarter of the validation curve adds less than {100 * FLAT:g} % of the "
