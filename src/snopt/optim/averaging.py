@@ -11,12 +11,14 @@ from torch import Tensor
 from snopt.optim.batching import alike
 
 __all__ = [
-    "averaged_step_", "cautious_decay", "forget_average", "hide_averages", "move_",
+    "averaged_step_", "cautious_decay", "fading", "forget_average", "hide_averages", "move_",
     "refuse_averages", "share_and_lr", "show_averages",
 ]  # fmt: skip
 
 #: Number of warm-up steps of the learning rate.
 WARM_UP = 20
+#: Number of steps before the constant part of the weight decay fades.
+FULL_DECAY = 300
 
 
 def share_and_lr(state: dict[str, Any], lr: float) -> tuple[float, float]:
@@ -79,12 +81,25 @@ def averaged_step_(
     torch._foreach_add_(zs, directions, alpha=-lr)
 
 
+def fading(count: int) -> float:
+    """Return the factor of the constant part of the weight decay: min(1, 300 / k).
+
+    The average changes more slowly with every step, and so does this decay. With a constant decay
+    of matrices, the loss of a model that fitted its training data jumped (docs/optimizer.md).
+
+    Example:
+        >>> fading(200), fading(1200)
+        (1.0, 0.25)
+    """
+    return min(1.0, FULL_DECAY / count)
+
+
 def cautious_decay(
-    directions: list[Tensor], params: list[Tensor], weight_decay: float
+    directions: list[Tensor], params: list[Tensor], weight_decay: float, constant: float = 1.0
 ) -> list[Tensor]:
     """Add weight decay where it does not oppose the step, as Chen et al. (2025) do.
 
-        d ← d + γ θ 1[d θ > 0] (|d| + √K - 1)
+        d ← d + γ θ 1[d θ > 0] (|d| + φ (√K - 1))
 
     K is the number of positions of a convolution's kernel, and 1 for a matrix. For a matrix the
     decay is in proportion to the step, and vanishes with it. For a convolution it has a constant
@@ -95,6 +110,7 @@ def cautious_decay(
         directions: d of each parameter, to be subtracted.
         params: parameters θ.
         weight_decay: γ.
+        constant: φ; see :func:`fading`.
 
     Example:
         >>> cautious_decay([torch.tensor([[0.5, -0.5]])], [torch.tensor([[2.0, 2.0]])], 0.1)
@@ -113,7 +129,7 @@ def cautious_decay(
     longer = torch._foreach_mul(ds, torch._foreach_add(along, 1))
     for i, out, d, part in zip(decaying, longer, ds, along, strict=True):
         if (kernel := _kernel(params[i])) > 1:
-            out.add_(d.sgn() * part, alpha=kernel**0.5 - 1)
+            out.add_(d.sgn() * part, alpha=constant * (kernel**0.5 - 1))
         found[i] = out
     return found
 
@@ -159,11 +175,11 @@ def move_(
         if "fast" not in state:
             state["fast"] = param.detach().clone()
         _place_(param, state, momentum)
-    steps = [share_and_lr(state, lr) for state in states]
+    steps = [(*share_and_lr(state, lr), fading(state["count"])) for state in states]
     for batch in alike(params, steps):
-        share, rate = steps[batch[0]]
+        share, rate, constant = steps[batch[0]]
         ys = [params[i] for i in batch]
-        ds = cautious_decay([directions[i] for i in batch], ys, weight_decay)
+        ds = cautious_decay([directions[i] for i in batch], ys, weight_decay, constant)
         zs = [states[i]["fast"] for i in batch]
         averaged_step_(ys, zs, ds, lr=rate, momentum=momentum, share=share)
 

@@ -76,8 +76,8 @@ class SNOpt(torch.optim.Optimizer):
         momentum: β of the averaging for ``adam``, heavy-ball momentum for the other rules.
         weight_decay: γ. For ``adam`` 0.3: a step d of a weight θ towards zero is longer by
             γ |θ| (|d| + √K - 1), a form of cautious weight decay (Chen et al. 2025), for a kernel
-            of K positions (1 for a matrix). For the others 0; they follow the paper's Remark,
-            Q_u + γ θ and Q_uu + γ I.
+            of K positions (1 for a matrix); the part without d fades after 300 steps. For the
+            others 0; they follow the paper's Remark, Q_u + γ θ and Q_uu + γ I.
         damping: ε.
         decay: α of Algorithm 2; for ``adam`` the largest value of β₂, which grows with the steps.
         refresh_every: the longest interval between refreshes of the factors, in iterations.
