@@ -1,10 +1,11 @@
-"""Put the table of docs/optimizer.md in its place, from the stored results."""
+"""Put tables of docs/optimizer.md in their places, from the stored results."""
 
 from __future__ import annotations
 
 import argparse
 
 from benchmarks.files import DOCS, RESULTS, put, read, spread
+from benchmarks.optimizer import releases
 from snopt.lab.table import markdown
 
 RATIOS = ("refresh_over_adam", "amortised_over_adam", "amortised_over_torchdiffeq")
@@ -24,5 +25,6 @@ def cost() -> str:
 
 
 def main(chosen: argparse.Namespace) -> None:
-    """Write the table of costs."""
-    put(DOCS / "optimizer.md", {"cost": cost()})
+    """Write the tables of costs and of two source trees."""
+    trees = releases.table(read(releases.FILE)["tasks"])
+    put(DOCS / "optimizer.md", {"cost": cost(), "releases": trees})

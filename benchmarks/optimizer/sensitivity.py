@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from torch.nn import functional
 import snopt
 from benchmarks.files import DOCS, RESULTS, put, read, save, save_figure
 from benchmarks.optimizer.tasks import installed, registered
+from benchmarks.optimizer.worker import batches
 from snopt import KroneckerOptions, SNOpt, UniformGrid
 from snopt.lab.optimizers import find
 from snopt.lab.optimizers.registry import PALETTE
@@ -46,14 +47,6 @@ def digits() -> tuple[Tensor, Tensor]:
     x, y = load_digits(return_X_y=True)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     return torch.from_numpy(x / 16.0).float()[order], torch.from_numpy(y)[order]
-
-
-def batches(count: int, seed: int) -> Iterator[Tensor]:
-    """Yield indices of batches of shuffled epochs without end; a short last batch is dropped."""
-    generator = torch.Generator().manual_seed(1000 + seed)
-    while True:
-        order = torch.randperm(count, generator=generator)
-        yield from order[: count - count % BATCH].split(BATCH)
 
 
 def tanh_model() -> nn.Module:
@@ -123,7 +116,7 @@ def run(
     optimizers, losses = make(model), []
     start = time.process_time()
     try:
-        for index in islice(batches(train, seed), iterations):
+        for index in islice(batches(train, BATCH, 1000 + seed), iterations):
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss = functional.cross_entropy(model(x[index]), y[index])

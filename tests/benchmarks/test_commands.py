@@ -3,14 +3,17 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+import snopt
 from benchmarks import engine, optimizer, peers, theory
 from benchmarks.command import parse
 from benchmarks.files import DOCS
 
 pytest.importorskip("matplotlib")
+SOURCE = Path(snopt.__file__).parents[1]
 GROUPS = {"engine": engine, "optimizer": optimizer, "peers": peers, "theory": theory}
 
 SMALLEST = {
@@ -24,6 +27,8 @@ SMALLEST = {
     "optimizer race": "--split tune --tasks digits circle --methods snopt adam --rates 0.01 "
     "--seeds 1 --updates 2 --scale smoke --out {folder}",
     "optimizer cost": "--cases cnf_miniboone_small --repeats 1",
+    "optimizer releases": "--against {source} --tasks two_moons --seeds 1 --updates 1 --no-adam "
+    "--out {out}",
     "optimizer sensitivity": "--only default --iterations 1 --out {out}",
     "optimizer scaling": "--repeats 1 --out {out}",
     "optimizer page": None,
@@ -38,8 +43,8 @@ SMALLEST = {
     "train.batch_size=4 train.iterations=1 train.evaluate_every=1",
 }
 SLOW = {
-    "engine memory", "engine tradeoff", "optimizer cost", "optimizer scaling",
-    "peers equal", "peers measure", "theory figures", "theory memory",
+    "engine memory", "engine tradeoff", "optimizer cost", "optimizer releases",
+    "optimizer scaling", "peers equal", "peers measure", "theory figures", "theory memory",
 }  # fmt: skip
 FAST = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
@@ -60,7 +65,8 @@ def test_command_runs_at_its_smallest_size(command, tmp_path, request):
     if name == "page":
         shutil.copy(DOCS / "peers.md", tmp_path)
     out = tmp_path / "out.json"
-    flags = [word.format(out=out, folder=tmp_path) for word in SMALLEST[command].split()]
+    places = {"out": out, "folder": tmp_path, "source": SOURCE}
+    flags = [word.format(**places) for word in SMALLEST[command].split()]
     module, chosen = parse(f"benchmarks.{group}", [name, *flags])
     module.main(chosen)
     if command != "optimizer cost":
