@@ -7,6 +7,7 @@ import pytest
 
 from snopt.lab.paper import Space
 from snopt.lab.paper.arms import COLUMNS, Arm, arm_jobs, tuned_arms
+from snopt.lab.paper.items import ITEMS
 from snopt.lab.paper.jobs import Training
 from snopt.lab.paper.scales import configuration
 from snopt.lab.recipes.build import build_task
@@ -82,3 +83,16 @@ def test_a_rival_has_the_better_weight_decay(tmp_path, task, usual, decayed, cho
     assert COLUMNS["weight decay"](arm) == f"{chosen:g}"
     assert arm.other.config.optimizer.weight_decay == 0.1 - chosen
     assert arm.title == arm.other.title == "Muon"
+
+
+def test_a_method_that_was_not_run_is_a_note_and_no_row(tmp_path):
+    space = Space(tmp_path, "cpu", ("mnist",))
+    run, left = tuned_arms(space, "mnist", ("snopt", "adam"))
+    for job in arm_jobs([run]):
+        pretend(job)
+    result = ITEMS["resnet"].result(space)
+    # The residual network's arm has the same title with a suffix.
+    assert [row[1] for row in result.tables[0].rows] == [run.title]
+    assert f"Not run: {left.title}, residual network on MNIST; {left.title} on MNIST." in (
+        result.notes
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -266,6 +266,17 @@ def arm_table(caption: str, arms: Iterable[Arm], columns: Columns) -> Table:
     return Table(caption, [name for name, _ in named], rows)
 
 
+def _missing_arms(by_task: Mapping[str, Sequence[Arm]]) -> list[str]:
+    """Return a note on the methods that were not run, if there are any."""
+    missing: dict[str, list[str]] = {}
+    for task, arms in by_task.items():
+        for arm in arms:
+            if not arm.jobs:
+                missing.setdefault(arm.title, []).append(TASKS[task])
+    listed = "; ".join(f"{title} on {', '.join(tasks)}" for title, tasks in missing.items())
+    return [f"Not run: {listed}."] if listed else []
+
+
 def arm_item(
     id: str,
     labels: tuple[str, ...],
@@ -310,15 +321,17 @@ def arm_item(
     def result(space: Space) -> Result:
         every = {task: arms_of(space, task) for task in tasks(space)}
         by_task = {task: arms for task, arms in every.items() if any(arm.jobs for arm in arms)}
-        rows = [row for arms in by_task.values() for row in table(arms).rows]
-        begun = [arm for arms in by_task.values() for arm in arms]
+        ran = {task: [arm for arm in arms if arm.jobs] for task, arms in by_task.items()}
+        rows = [row for arms in ran.values() for row in table(arms).rows]
+        begun = [arm for arms in ran.values() for arm in arms]
         curves: dict[str, Any] = {}
         if of_arm is not None:
             for arm in begun:
                 curves.setdefault(panel(arm), {})[arm.title] = of_arm(arm)
         usual = SEEDS[space.scale]
         few = [f"{n} seeds instead of {usual}." for n in {arm.seeds for arm in begun} - {usual}]
-        said = [*notes(space), *few, *cut_notes(by_task, space.scale, fewer)]
+        cuts = cut_notes(by_task, space.scale, fewer)
+        said = [*notes(space), *few, *_missing_arms(by_task), *cuts]
         return Result([replace(table([]), rows=rows)], said, curves)
 
     return Item(id, labels, title, jobs, result, draw, caption=caption, partial=True)
