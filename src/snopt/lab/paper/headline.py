@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from snopt.lab.paper.arms import RIVALS
 from snopt.lab.paper.curves import (
     FLAT,
     Curve,
@@ -116,7 +117,7 @@ def until(arm: Compact, target: float, key: str = "seconds") -> float | None:
 
 def headline(compared: Compared) -> Table:
     """Return the table of all data sets and methods."""
-    names = dict.fromkeys(name for arms in compared.values() for name in arms)
+    names = _methods(compared)
     rows: list[list[Cell]] = []
     for task, arms in compared.items():
         unit = "%" if next(iter(arms.values()))["metric"] == "accuracy" else "nats"
@@ -158,7 +159,7 @@ def _times(arms: Mapping[str, Compact]) -> str:
 
 def shares(compared: Compared) -> Table:
     """Return the table of seconds to the best value of each rival."""
-    names = dict.fromkeys(n for arms in compared.values() for n in arms if not _is_default(n))
+    names = [n for n in _methods(compared) if n not in (OURS, METHODS[TUNED])]
     rows: list[list[Cell]] = [
         [task, *(_share(arms.get(OURS), arms.get(name)) for name in names)]
         for task, arms in compared.items()
@@ -173,8 +174,10 @@ def shares(compared: Compared) -> Table:
     return Table(caption, ["data set", *names], rows)
 
 
-def _is_default(name: str) -> bool:
-    return name in (OURS, METHODS[TUNED])
+def _methods(compared: Compared) -> list[str]:
+    """Return the names of all methods that were run, in the order of the comparison."""
+    found = {name for arms in compared.values() for name in arms}
+    return [METHODS[name] for name in RIVALS if METHODS[name] in found]
 
 
 def _share(ours: Compact | None, theirs: Compact | None) -> Cell:
