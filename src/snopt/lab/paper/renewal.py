@@ -11,6 +11,9 @@ in a few updates. So where losses are not equal, it is measured: the run is begu
 weights with another last digit, and the difference may be a few times as large as the differences
 between these runs up to the same update. A fixed bound would not do: one that is wide enough for
 rounding lets another weight decay pass.
+
+A change that acts after the repeated updates is not seen. Records that depend on it must be removed
+before.
 """
 
 from __future__ import annotations
