@@ -205,7 +205,8 @@ def _costs_of(space: Space, task: str) -> Measurement:
 def clock_notes(space: Space) -> list[str]:
     """Return a note on the data sets whose costs were not measured, if there are any."""
     tasks = ", ".join(TASKS[t] for t in tasks_of(space) if not _costs_of(space, t).done())
-    return [f"Seconds as recorded, which other work on the machine changes: {tasks}."] * bool(tasks)
+    said = f"Seconds as recorded, which other work on the machine changes: {tasks}."
+    return [said] if tasks else []
 
 
 def trainings(arms: Sequence[Arm]) -> list[Training]:
